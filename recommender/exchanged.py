@@ -20,11 +20,17 @@ from ddlprof.recommender.settings import measured_settings
 from ddlprof.recommender.strategy import Strategy
 from ddlprof.recommender.workload import Workload
 
+_SCATTERED = 0.5
+"""The bytes that reduce gradients to the rank that updates them, over those of an all-reduce."""
+
 
 class Exchanged(NamedTuple):
     """Bytes, as those of an all-reduce, and the parameter tensors that they are of."""
 
     bytes: float
+    again: float
+    """Of the bytes, those that each further micro-batch exchanges as well: the parameters that a strategy gathers, and
+    the gradients that DeepSpeed reduces."""
     tensors: float
 
 
@@ -53,20 +59,21 @@ def exchanged_by(
     types = _types(workload, strategy, precision, reduced_in)
     reduced = (strategy.bytes_factor - strategy.gathered_factor) * types.reduced
     gathered = strategy.gathered_factor * types.gathered
+    scattered = _SCATTERED * types.reduced if strategy.deepspeed else 0.0
+    share, weights, tensors = 1.0, 1.0, workload.tensors
     rank, step = changes.qlora or changes.lora, workload.step
-    if rank is None or step is None or not step.has_forward:
-        return Exchanged(workload.gradient_bytes * (reduced + gathered), workload.tensors)
-    elements, _ = trained(step)
-    adapters = adapters_of(step, rank, elements, target_shares(step, changes.lora_targets))
-    asked = in_terms_of(step.precision, precision or step.precision)
-    wider = BYTES[adapter_types(asked, changes.lora_precision).held] / BYTES[parameter_type(asked)]
-    share = adapters.share * wider
-    weights = 1.0 + share
-    if changes.qlora is not None:
-        size = BYTES[parameter_type(precision_named(step.precision))]
-        weights -= adapters.packable / elements * (1.0 - packing_named(changes.qlora_format).held_bytes / size)
-    factor = reduced * share + gathered * weights
-    return Exchanged(workload.gradient_bytes * factor, adapters.tensors)
+    if rank is not None and step is not None and step.has_forward:
+        elements, _ = trained(step)
+        adapters = adapters_of(step, rank, elements, target_shares(step, changes.lora_targets))
+        asked = in_terms_of(step.precision, precision or step.precision)
+        wider = BYTES[adapter_types(asked, changes.lora_precision).held] / BYTES[parameter_type(asked)]
+        share, tensors = adapters.share * wider, adapters.tensors
+        weights += share
+        if changes.qlora is not None:
+            size = BYTES[parameter_type(precision_named(step.precision))]
+            weights -= adapters.packable / elements * (1.0 - packing_named(changes.qlora_format).held_bytes / size)
+    once, again = (workload.gradient_bytes * (each * share + gathered * weights) for each in (reduced, scattered))
+    return Exchanged(once, again, tensors)
 
 
 def _types(workload: Workload, strategy: Strategy, precision: str | None, reduced_in: str | None) -> _Types:

@@ -357,13 +357,11 @@ class Predictor:
         """The load of a step, or of many: the last three arguments are numbers or arrays."""
         reference_s = self._reference_s(ask)
         exchanged = exchanged_by(self.workload, STRATEGIES[ask.strategy], ask.changes, ask.precision, ask.reduced_in)
-        # Where gradients are divided, DeepSpeed reduces those of every micro-batch, and gathers parameters once.
-        each = STRATEGIES[ask.strategy].deepspeed
         return Load(
             compute_s=compute_s,
-            hiding_s=micro_batch_s * passes if each else micro_batch_s,
+            hiding_s=micro_batch_s * passes if exchanged.again else micro_batch_s,
             reference_s=reference_s * passes if reference_s else compute_s,
-            bytes=exchanged.bytes * (passes + 1) / 2 if each else exchanged.bytes,
+            bytes=exchanged.bytes + (passes - 1) * exchanged.again,
             tensors=exchanged.tensors,
         )
 

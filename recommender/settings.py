@@ -52,6 +52,8 @@ class Settings:
     """The precision of adapters; None: fp32 beside weights in 16 bit, as PEFT has it, and else as the job."""
     qlora_format: Name | None = None
     """How QLoRA holds its weights: a name of `ddlprof.recommender.compute.packing.FORMATS`; None: nf4."""
+    lora_dropout: bool | None = None
+    """Whether what adapters get is dropped out before; None: it is not, as PEFT has it."""
     host_launch_us: LaunchUs | None = None
     """Microseconds that the host takes to launch an operator. It is no setting of the job, and differs from none."""
 
@@ -59,8 +61,8 @@ class Settings:
         checked(self)
 
     @property
-    def deepspeed(self) -> bool | None:
-        """Whether DeepSpeed divides the job."""
+    def deepspeed(self) -> int | None:
+        """The stage of ZeRO by which DeepSpeed divides the job."""
         return strategy_named(self.strategy or "").deepspeed
 
     @property
@@ -113,8 +115,9 @@ def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
             raise PredictionError(f"{problem}; choose another precision or another GPU")
     if asked.lora is not None and asked.qlora is not None:
         raise PredictionError("lora and qlora are two ways to train adapters: ask for one of them")
-    if asked.lora is None and asked.qlora is None and (asked.lora_targets or asked.lora_precision) is not None:
-        raise PredictionError("lora targets and a lora precision are those of adapters: ask for lora or qlora, too")
+    of_adapters = asked.lora_targets or asked.lora_precision or asked.lora_dropout
+    if asked.lora is None and asked.qlora is None and of_adapters is not None:
+        raise PredictionError("lora targets, precision and dropout are those of adapters: ask for lora or qlora, too")
     if asked.qlora_format is not None:
         if asked.qlora is None:
             raise PredictionError("a qlora format is that of weights in four bits: ask for qlora, too")

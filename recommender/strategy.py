@@ -30,8 +30,8 @@ class Strategy:
     """The kinds of state that are sharded: fields of `Shares`."""
     gathered_factor: float = 0.0
     """The part of `bytes_factor` that brings the weights together, frozen ones included."""
-    deepspeed: bool | None = None
-    """Whether DeepSpeed does it, which handles gradients by parameter and updates copies in fp32."""
+    deepspeed: int | None = None
+    """The stage of ZeRO that DeepSpeed does, which handles gradients by parameter and updates copies in fp32."""
 
     def held_share(self, world_size: int) -> float:
         """The share of all states that one of `world_size` ranks holds, from 0 to 1."""
@@ -55,11 +55,14 @@ STRATEGIES = {
         "optimizer states and gradients sharded (ZeRO-2): as many bytes as an all-reduce", 1.0, 0.75, _ALL[1:]
     ),
     "deepspeed-zero2": Strategy(
-        "ZeRO-2 by DeepSpeed: gradients handled by parameter, updates in fp32", 1.0, 0.75, _ALL[1:], deepspeed=True
+        "ZeRO-2 by DeepSpeed: gradients handled by parameter, updates in fp32", 1.0, 0.75, _ALL[1:], deepspeed=2
+    ),
+    "deepspeed-zero3": Strategy(
+        "ZeRO-3 by DeepSpeed: parameters gathered one by one, updates in fp32", 1.5, 1.0, _ALL, 1.0, deepspeed=3
     ),
 }
 """fsdp: parameters are sharded (also ZeRO-3); zero: only optimizer states (ZeRO-1, and a measured run of ZeRO-2);
-zero2: gradients too; deepspeed-zero2: the same by DeepSpeed, whose host has more to do."""
+zero2: gradients too; deepspeed-zero2, deepspeed-zero3: by DeepSpeed, whose host has more to do."""
 
 
 def held_share(strategy: str, world_size: int) -> float:

@@ -80,6 +80,8 @@ class Target:
     """The precision of adapters; None: fp32 beside weights in 16 bit, as PEFT has it, and else as the job."""
     qlora_format: Name | None = None
     """How QLoRA holds its weights: a name of `ddlprof.recommender.compute.packing.FORMATS`; None: nf4."""
+    lora_dropout: bool | None = None
+    """Whether what adapters get is dropped out before; None: it is not, as PEFT has it."""
     host_launch_us: LaunchUs | None = None
     """Microseconds from one small operator to the next that the host takes in forward (`launch_us` of `ddlprof probe`);
     None: as a probe tells it, or typical of the machine's processor."""
@@ -92,8 +94,8 @@ class Target:
         checked(self)
 
     @property
-    def deepspeed(self) -> bool | None:
-        """Whether DeepSpeed divides the job."""
+    def deepspeed(self) -> int | None:
+        """The stage of ZeRO by which DeepSpeed divides the job."""
         return strategy_named(self.strategy or "").deepspeed
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddlprof.analysis.thresholds import GROWTH_PARTS, SLOWED_SHARE, SLOWED_STEPS
+from ddlprof.analysis.thresholds import GROWTH_PARTS, SLOWED_FALLS, SLOWED_SHARE, SLOWED_STEPS, SLOWED_TIMES
+from ddlprof.model.records import MISSING
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
@@ -18,7 +19,7 @@ _GROWING = ("compute", "other", "data")
 
 @dataclass(frozen=True)
 class Slowing:
-    """The steps of one rank that become slower from each part of the steady steps to the next."""
+    """The steps of one rank that become slower from part to part of the steady steps."""
 
     rank: int
     first_s: float
@@ -28,6 +29,9 @@ class Slowing:
     about: str
     """The class that grows most."""
     steps: int
+    beside: bool = False
+    """Whether the steps became twice as long and the model's own work did not: more samples or longer ones would make
+    backward passes longer, too."""
 
 
 def find_slowing(ranks: Sequence[RankAnalysis]) -> list[Slowing]:
@@ -41,11 +45,17 @@ def _slowing(rank: RankAnalysis) -> Slowing | None:
     if len(step_ns) < SLOWED_STEPS:
         return None
     parts = np.array([np.median(part) for part in np.array_split(step_ns, GROWTH_PARTS)])
-    if not (np.diff(parts) > 0).all() or parts[-1] < (1 + SLOWED_SHARE) * parts[0]:
+    falls = np.count_nonzero(np.triu(parts[:, None] >= parts, 1))
+    if falls > SLOWED_FALLS or parts[-1] < (1 + SLOWED_SHARE) * parts[0]:
         return None
     grown = {name: _grown_ns(np.maximum(times[name][steady], 0)) for name in _GROWING}
     about = max(grown, key=lambda name: grown[name])
-    return Slowing(rank.data.rank, parts[0] / 1e9, parts[-1] / 1e9, about, len(step_ns))
+    backward_ns = times["compute_backward"][steady]
+    own = about == "compute" and (
+        (backward_ns == MISSING).any() or _grown_ns(backward_ns) > SLOWED_SHARE * grown[about]
+    )
+    beside = parts[-1] >= SLOWED_TIMES * parts[0] and not own
+    return Slowing(rank.data.rank, parts[0] / 1e9, parts[-1] / 1e9, about, len(step_ns), bool(beside))
 
 
 def _grown_ns(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:

@@ -182,5 +182,6 @@ def _weights(rank: RankData, steps: list[int]) -> list[float]:
 
 
 def _usual(kinds: Counter[str]) -> str:
+    """What a place mostly does. A loop that was once seen to call a module does call modules."""
     ((what, _),) = kinds.most_common(1)
-    return what
+    return LOOP if what == OWN_LOOP and LOOP in kinds else what

@@ -97,6 +97,8 @@ def judge_run(
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         share = f", {percent(first.share)} of it" if first.share is not None else ""
         words, severity = f"{first.title}{share}", first.severity
+    elif own is not None:
+        why = _with_cause(why, verdict, own, facts)
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
 
@@ -114,6 +116,14 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
 
 
+def _with_cause(why: str, verdict: Verdict, own: Finding, facts: Facts) -> str:
+    """`why`, with the finding that is acted on where it would only say that computing takes the step."""
+    if verdict.name != "COMPUTE-BOUND" or verdict.stall is not None or own.evidence in why:
+        return why
+    shared = f"; {starved_words(facts)}" if facts.starved else ""
+    return f"{why.removesuffix(shared)}; {own.title}: {own.evidence}{shared}"
+
+
 def _hiding(findings: Sequence[Finding]) -> Finding | None:
     """The finding of something that makes all else take longer: until it is gone, nobody knows what else does."""
     names = {rule.name for rule in RULES if rule.hides}
@@ -123,16 +133,17 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
 def _of_computing(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:
     """The finding to act on where computing bounds the step, and its own finding speaks of something smaller.
 
-    That is the first one that is more than an info where a faster machine would else be all that is proposed, and where
-    a stall can be avoided beside computing, one about computing that gains more.
+    That is the first one that is more than an info where only an info, or a faster machine, would be proposed; and
+    where a stall can be avoided beside computing, one about computing that gains half as much again.
     """
     found = [each for each in findings if each.severity != "info"]
     if verdict.stall is None:
-        return next(iter(found), None) if own is None and verdict.severity != "unknown" else None
+        others = own is None or own.severity == "info"
+        return next(iter(found), None) if others and verdict.severity != "unknown" else None
     if verdict.name != "COMPUTE-BOUND":
         return None
-    gain_s = own.gain_s or 0.0 if own is not None else 0.0
-    return next((each for each in found if each.about == "compute" and (each.gain_s or 0.0) > gain_s), None)
+    least_s = 1.5 * (own.gain_s or 0.0) if own is not None else 0.0
+    return next((each for each in found if each.about == "compute" and (each.gain_s or 0.0) > least_s), None)
 
 
 def _first_of_job(

@@ -110,7 +110,8 @@ def best_layouts(
         batch=question.batches_per_gpu or None,
     )
     apart = (
-        "strategy grad_accum checkpointing compiled lora qlora lora_targets lora_precision qlora_format host_launch_us"
+        "strategy grad_accum checkpointing compiled lora qlora lora_targets lora_precision qlora_format lora_dropout"
+        " host_launch_us"
     )
     fixed = {name: getattr(question.settings, name) for name in apart.split()}
     refuse("it is part of the layouts that are searched", **fixed)

@@ -80,6 +80,9 @@ QloraFormat = Annotated[
         "--qlora-format", metavar="FORMAT", help="How QLoRA holds its weights: nf4 (bitsandbytes) or gptq [nf4]."
     ),
 ]
+LoraDropout = Annotated[
+    bool | None, job_option("--lora-dropout", help="Drop out a part of what adapters get [not, as PEFT].")
+]
 HostLaunchUs = Annotated[
     float | None,
     machines_option(
@@ -142,6 +145,7 @@ def settings_of(
     lora_targets: str | None = None,
     lora_precision: str | None = None,
     qlora_format: str | None = None,
+    lora_dropout: bool | None = None,
     host_launch_us: float | None = None,
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
@@ -152,7 +156,7 @@ def settings_of(
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
     settings = Settings(
         precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, lora_targets,
-        lora_precision, qlora_format, host_launch_us,
+        lora_precision, qlora_format, lora_dropout, host_launch_us,
     )  # fmt: skip
     check_settings(settings)
     return settings

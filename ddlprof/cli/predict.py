@@ -67,6 +67,7 @@ def predict(
     global_batch: layout_options.GlobalBatch = None,
     lora: options.Lora = None, qlora: options.Qlora = None, lora_targets: options.LoraTargets = None,
     lora_precision: options.LoraPrecision = None, qlora_format: options.QloraFormat = None,
+    lora_dropout: options.LoraDropout = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
@@ -82,7 +83,7 @@ def predict(
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
-        adapters = lora, qlora, lora_targets, lora_precision, qlora_format
+        adapters = lora, qlora, lora_targets, lora_precision, qlora_format, lora_dropout
         asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
         settings = [options.settings_of(name, *asked) for name in names_in(precision or "") or (None,)]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
@@ -93,7 +94,7 @@ def predict(
         "it goes without --layout, which says zero1 and the like, and selective or full",
         strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
         lora=lora, qlora=qlora, lora_targets=lora_targets, lora_precision=lora_precision,
-        qlora_format=qlora_format, host_launch_us=host_launch_us,
+        qlora_format=qlora_format, lora_dropout=lora_dropout, host_launch_us=host_launch_us,
     )  # fmt: skip
     question = layout_options.question_of(
         layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,

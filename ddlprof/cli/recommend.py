@@ -117,7 +117,7 @@ def recommend(
     gpus: _Gpus = None,
     lora: options.Lora = None, qlora: options.Qlora = None, lora_targets: options.LoraTargets = None,
     lora_precision: options.LoraPrecision = None, qlora_format: options.QloraFormat = None,
-    discount: options.Discounts = None, prices: options.Prices = None,
+    lora_dropout: options.LoraDropout = None, discount: options.Discounts = None, prices: options.Prices = None,
     interruptions: options.Interruptions = None,
     other_job: options.OtherJobs = None, learned: options.LearnedFile = None,
     carbon: _Carbon = None,
@@ -133,7 +133,7 @@ def recommend(
     budget_s = _budget_s(budget, steps, epochs, samples)
     job, batches = _job(learned, run or [], batch, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
-    adapters = lora, qlora, lora_targets, lora_precision, qlora_format
+    adapters = lora, qlora, lora_targets, lora_precision, qlora_format, lora_dropout
     asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
     answer = _answer(job, layouts, emit, PlanQuestion(
         budget_s=budget_s, max_cost_usd=max_cost, region=region, cloud=cloud,

@@ -83,6 +83,8 @@ class TrainingFacts:
     """Whether the data set gives whole batches, by a list of indices, so that none is joined of samples."""
     repeated_batches: Shared[bool | None] = None
     """Whether each worker of the loader gives all samples of an iterable data set, by the first batches."""
+    repeated_orders: Shared[int | None] = None
+    """The number of epochs in which a DistributedSampler drew the order of the epoch before; None: no such sampler."""
     batch_tensors: Shared[int | None] = None
     """The number of tensors in a batch of the loader; so in the next field."""
     batch_bytes: Shared[int | None] = None

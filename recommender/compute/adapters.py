@@ -21,19 +21,21 @@ from ddlprof.recommender.compute.precisions import BYTES, computed_type, paramet
 from ddlprof.recommender.compute.recomputation import classes_of, recomputed, without_checkpointing
 from ddlprof.recommender.errors import PredictionError
 
-_DEQUANTIZING = "dequantize_4bit"
+_DEQUANTIZING, _DROPPING = "dequantize_4bit", "lora_drop"
 _ALREADY = 0.5
 """A step that trains a smaller share of its parameters has adapters already, or trains a head alone."""
 
 
 @dataclass(frozen=True)
 class AdapterTypes:
-    """The types of adapters."""
+    """How adapters compute."""
 
     held: str
     """That of their parameters, gradients and states."""
     computed: str | None
     """That of their products; None: that of the product beside each."""
+    dropout: bool = False
+    """Whether what they get is dropped out before."""
 
 
 def adapter_types(precision: str, asked: str | None) -> AdapterTypes:
@@ -118,10 +120,11 @@ def adapters_of(step: StepOperators, rank: int, trained: float, shares: Mapping[
 
 def with_adapters(
     step: StepOperators, rank: int, *, packing: Packing | None, trained: tuple[float, float],
-    shares: Mapping[Shape, float], precision: str | None = None,
+    shares: Mapping[Shape, float], precision: str | None = None, dropout: bool | None = None,
 ) -> StepOperators:  # fmt: skip
     """The step that trains adapters of this rank alone. `trained`: elements and tensors that it trains without them.
     `shares`: which layers get them, as `target_shares` says. `precision`: that of the adapters (`adapter_types`).
+    `dropout`: whether there is one before each.
     `packing`: how the weights are held in four bits; None: they are not.
 
     Raises `PredictionError`, one line, where that cannot be.
@@ -139,7 +142,7 @@ def with_adapters(
     operators = [each for each in plain.operators if each.phase != "optimizer" and not _is_of_frozen(each)]
     if packing:  # made whole in the type of the product, not cast to it
         operators = [each for each in operators if (each.phase, each.kind, each.grows) != ("forward", "copy", None)]
-    types = adapter_types(step.precision, precision)
+    types = replace(adapter_types(step.precision, precision), dropout=bool(dropout))
     operators += [each for layer in layers for each in _beside(layer, rank, types, packing is not None)]
     if packing:
         operators += [each for layer in linear for each in _made_whole(layer, packing)]
@@ -182,6 +185,9 @@ def _beside(layer: Operator, rank: int, types: AdapterTypes, packed: bool) -> It
         yield _recast(layer, "forward", rows * outputs, computed, beside)
         yield from 2 * (_recast(layer, "backward", rows * outputs, beside, computed),)
         yield _recast(layer, "backward", rows * inputs, computed, beside)
+    if types.dropout:
+        dropped = beside if packed and held != computed else held
+        yield from (_dropped(layer, phase, rows * inputs, dropped) for phase in ("forward", "backward"))
     yield _product(own, "forward", rows, rank, inputs)
     yield _product(own, "forward", rows, outputs, rank)
     yield _elementwise(own, "forward", "mul", rows * outputs, 2)
@@ -206,6 +212,12 @@ def _product(layer: Operator, phase: str, m: int, n: int, k: int, grows: int = 1
 def _elementwise(layer: Operator, phase: str, name: str, elements: int, accesses: int) -> Operator:
     moved = float(accesses * elements * BYTES.get(layer.dtype, 4))
     return Operator("elementwise", phase, name, layer.dtype, (elements,), 0.0, moved, 1.0, layer.count, grows=0)
+
+
+def _dropped(layer: Operator, phase: str, elements: int, dtype: str) -> Operator:
+    """A dropout of activations: read, written, and a byte of mask for each."""
+    moved = float(elements * (2 * BYTES.get(dtype, 4) + 1))
+    return Operator("elementwise", phase, _DROPPING, dtype, (elements,), 0.0, moved, 1.0, layer.count, grows=0)
 
 
 def _cast(layer: Operator, phase: str, dtype: str, elements: int, before: str) -> Operator:
@@ -285,16 +297,17 @@ def _whole_bytes(linear: list[Operator], packing: Packing) -> tuple[float, float
 
 
 def _saved_more(linear: list[Operator], layers: list[Operator], rank: int, types: AdapterTypes) -> float:
-    """The bytes that forward saves beyond those of the step without adapters: their narrow results, and their inputs
-    where these are casts of their own. Frozen layers keep no input, unless an adapter keeps the same one: taken off is
-    one of each width in a block, as others may be kept by other operators."""
+    """The bytes that forward saves beyond those of the step without adapters: their narrow results, their inputs where
+    these are casts of their own or dropped out, and masks. Frozen layers keep no input, unless an adapter keeps the
+    same one: taken off is one of each width in a block, as others may be kept by other operators."""
     saved, kept = 0.0, set[int]()
     for layer in layers:
         computed = types.computed or layer.dtype
-        is_cast = computed != layer.dtype or types.held != computed
-        if not is_cast:
+        is_own = types.dropout or computed != layer.dtype or types.held != computed
+        if not is_own:
             kept.add(layer.shape[3])
-        saved += layer.count * layer.shape[1] * (rank + is_cast * layer.shape[3]) * BYTES.get(computed, 4)
+        saved += layer.count * layer.shape[1] * (rank + is_own * layer.shape[3]) * BYTES.get(computed, 4)
+        saved += layer.count * layer.shape[1] * layer.shape[3] * types.dropout
     for width in {layer.shape[3] for layer in linear} - kept:
         first = min((layer for layer in linear if layer.shape[3] == width), key=lambda layer: layer.count)
         saved -= first.count * first.shape[1] * width * BYTES.get(first.dtype, 4)

@@ -5,6 +5,10 @@ Counted from `deepspeed/runtime/zero/stage_1_and_2.py`. In every micro-batch, ho
 into a bucket, divide it, and add it to those of earlier ones. The buckets are as large as asked for, however little is
 trained, and the gradients of a micro-batch have a flat copy of their own. Before an update, norms are taken in fp64,
 and gradients are flattened and cast to fp32, where a fused optimizer updates a copy of the parameters.
+
+ZeRO-3 (`stage3.py`, `partitioned_param_coordinator.py`) has hooks around every module too, which gather its parameters
+and give them back: in forward, in a block's forward that checkpointing does again, and in backward; frozen or trained,
+on one GPU as on many. Its gradients and its update are taken for those of ZeRO-2.
 """
 
 from __future__ import annotations
@@ -15,9 +19,15 @@ from ddlprof.model.operators import FUSED, Operator, StepOperators
 from ddlprof.recommender.compute.optimizers import OptimizerKind, optimizer_named
 from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
 
-HOOK_OPERATORS = 25.0
-"""What Python and views take for one parameter in one micro-batch, in small operators of backward: set by full
-training of Qwen-1.8B on up to 2,048 tokens, an A100, and not by counting lines."""
+HOOK_OPERATORS = 11.0
+"""What Python and views take for a trained parameter in one micro-batch of ZeRO-2, in small operators of backward: set
+by QLoRA of Qwen-1.8B on up to 1,024 tokens, an A100, and not by counting lines."""
+GATHER_OPERATORS = 16.0
+"""The same of ZeRO-3 for any parameter in each pass over it: set by full training of Qwen-1.8B on up to 2,048 tokens,
+an A100."""
+LIVE_ELEMENTS = 1e9
+"""The parameters that ZeRO-3 holds gathered by default (`stage3_max_live_parameters`), beside the one in use, and those
+that it updates at a time (`sub_group_size`), while the allocator may hold as much as an update of all."""
 BUCKETS, BUCKET_ELEMENTS = 2.0, 5e8
 """The buckets of gradients, as they overlap, and their size by default (`reduce_bucket_size`)."""
 UPDATE_BYTES = 6.0
@@ -36,9 +46,9 @@ def state_bytes(optimizer: OptimizerKind, elements: float) -> float:
     return optimizer.state_bytes(elements, 4) + 4 * elements
 
 
-def with_deepspeed(step: StepOperators, trained: tuple[float, float]) -> StepOperators:
-    """The step under DeepSpeed's ZeRO; `trained`: the elements and the number of the trained parameters. As it is where
-    parameters are in fp32, or nothing is updated."""
+def with_deepspeed(step: StepOperators, trained: tuple[float, float], stage: int, frozen: float) -> StepOperators:
+    """The step under a stage of DeepSpeed's ZeRO; `trained`: the elements and the number of the trained parameters;
+    `frozen`: the number of the others. As it is where parameters are in fp32, or nothing is updated."""
     updates = [operator for operator in step.operators if operator.kind == "optimizer"]
     if not updates or not in_half_precision(step):
         return step
@@ -49,8 +59,12 @@ def with_deepspeed(step: StepOperators, trained: tuple[float, float]) -> StepOpe
         bytes=_COPIES * 2 * elements, launches=_LAUNCHES * tensors, count=1.0, fixed_bytes=_COPIES * 2 * elements,
     )  # fmt: skip
     # The host takes a third of an operator for what launches nothing.
-    hooks = replace(gradients, name="deepspeed_hooks", bytes=0.0, fixed_bytes=0.0, launches=0.0,
-                    count=3 * HOOK_OPERATORS * tensors)  # fmt: skip
+    hooks = [replace(gradients, name="deepspeed_hooks", bytes=0.0, fixed_bytes=0.0, launches=0.0,
+                     count=3 * HOOK_OPERATORS * tensors)]  # fmt: skip
+    if stage == 3:
+        forward = replace(hooks[0], phase="forward", name="deepspeed_gathers",
+                          count=3 * GATHER_OPERATORS * (tensors + frozen))  # fmt: skip
+        hooks = [forward, *(1 + bool(step.checkpointing)) * [replace(forward, phase="backward")]]
     fused = replace(optimizer_named(step.optimizer or "adamw"), implementation=FUSED)
     around = (2 + 8 + 8) + (2 + 2) + (2 + 4) + (4 + 2)  # norms; flat copy; cast to fp32; parameters from fp32
     update = tuple(
@@ -58,4 +72,4 @@ def with_deepspeed(step: StepOperators, trained: tuple[float, float]) -> StepOpe
         for each in fused.operators(elements, tensors, "fp32", 4)
     )
     kept = tuple(operator for operator in step.operators if operator.kind != "optimizer")
-    return replace(step, operators=(*kept, gradients, hooks, *update))
+    return replace(step, operators=(*kept, gradients, *hooks, *update))

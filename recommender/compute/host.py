@@ -21,7 +21,7 @@ from ddlprof.recommender.workload import Measurement
 TYPICAL_LAUNCH_US = 30.0
 """From one small operator to the next in forward: twice the 15 us of a fast host. With these, forward passes in Kineto
 traces of TraceLens take 1.1 to 2.7 times what is expected (H100, B200, MI300X; without the profiler's own time), and
-LoRA of Qwen-1.8B on 256 tokens, which waits for its host, 1.8 times (A100)."""
+LoRA of Qwen-1.8B on 256 tokens, which waits for its host, 2.4 times (A100)."""
 _CAST = "_to_copy"
 _TYPICAL_SPEED = 3.5
 """What those hosts are taken for, as in `single_thread_speed`: between Cascade Lake and Sapphire Rapids."""

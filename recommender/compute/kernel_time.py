@@ -33,6 +33,8 @@ _DEPTHWISE_CHANNELS = 4
 """Groups of at most so many output channels are computed by direct kernels."""
 _LEAST_TILE = 64 * 128
 """The least tile of a convolution's kernel, in elements."""
+_EFFICIENT_SLOWER, _PRODUCTS_OF_FP32 = 2.0, 3.0
+"""How many times as slow as FlashAttention-2 memory-efficient attention is; its products of TF32 for one of fp32."""
 _STRIDED = 2.0
 """Input pixels for each output pixel from which a kernel counts as strided; Winograd's algorithm is then not used."""
 
@@ -331,7 +333,12 @@ def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoe
 def attention_seconds(
     table: OperatorTable, flops_s: float, bandwidth_b_s: float, fitted: FusedCoefficients, tensor: bool
 ) -> Array:
-    """The kernels' seconds of fused attention."""
+    """The kernels' seconds of fused attention.
+
+    PyTorch's memory-efficient kernel is like the first FlashAttention, than which the second one is 1.7 to 3.0 times as
+    fast (Dao 2023); it takes masks and fp32. In fp32 it makes three products of TF32 of each one, whether TF32 is
+    allowed or not (`OpMultiplyAddFastF32` of CUTLASS, in mem_eff_attention/gemm_kernel_utils.h of PyTorch).
+    """
     cores = "tensor" if tensor else "cuda"
     share = np.where(
         table.phase == "backward", fitted.attention[f"{cores}_backward"], fitted.attention[f"{cores}_forward"]
@@ -339,6 +346,8 @@ def attention_seconds(
     if tensor:
         width = table.sizes[:, 3]
         share = share * 2 * width / (width + fitted.attention_columns) / (256 / (128 + fitted.attention_columns))
+        share = share / np.where(["efficient" in name for name in table.names], _EFFICIENT_SLOWER, 1.0)
+        share = share / np.where(table.dtype == "fp32", _PRODUCTS_OF_FP32, 1.0)
     seconds: Array = np.maximum(table.flops / (share * flops_s), table.bytes / (0.7 * bandwidth_b_s))
     return seconds
 

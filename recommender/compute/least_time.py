@@ -42,7 +42,7 @@ def least_time(step: StepOperators, gpu: Gpu, tf32: bool = False) -> LeastTime:
     the update over the bandwidth, as far as the cache cannot hold them from one kernel to the next.
 
     `tf32`: products of fp32 use TF32 if the GPU has it; convolutions may do so in any case, as PyTorch's default lets
-    them. Raises `PredictionError` if the GPU lacks a type or the catalogue its peak.
+    them, and fused attention does. Raises `PredictionError` if the GPU lacks a type or the catalogue its peak.
     """
     machine = peaks_of(gpu)
     cache_bytes = machine.tensor.l2_bytes if machine.tensor else _L2_BYTES
@@ -51,7 +51,7 @@ def least_time(step: StepOperators, gpu: Gpu, tf32: bool = False) -> LeastTime:
         if operator.phase == "optimizer":
             update_s += max(operator.bytes - cache_bytes, 0.0) * operator.count / machine.bandwidth_b_s
         elif operator.flops:
-            peak = peak_of(machine, operator.dtype, tf32 or operator.kind == "convolution")
+            peak = peak_of(machine, operator.dtype, tf32 or operator.kind in ("convolution", "attention"))
             pass_s += operator.flops * operator.count / peak.flops_s / (1.0 if peak.tensor else _fewer(operator))
     return LeastTime(pass_s, update_s)
 

@@ -18,6 +18,7 @@ from ddlprof.recommender.compute.compiled_memory import compiled_memory
 from ddlprof.recommender.compute.deepspeed import (
     BUCKET_ELEMENTS,
     BUCKETS,
+    LIVE_ELEMENTS,
     UPDATE_BYTES,
     in_half_precision,
     state_bytes,
@@ -288,6 +289,7 @@ def _need(
         updated = _in_deepspeeds_update(updated, held)
     elif step.training:
         updated = replace(updated, update=optimizer.temporary_bytes(gradients, largest))
+    in_parts = max(need.bytes, replace(updated, update=min(updated.update, UPDATE_BYTES * LIVE_ELEMENTS)).bytes)
     need = max(need, updated, key=lambda moment: moment.bytes)
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
@@ -302,7 +304,7 @@ def _need(
     if guessed:
         basis += f", the optimizer taken for {_OPTIMIZER}"
         below = 0.3
-    low = need.bytes * (1 - below)
+    low = (in_parts if strategy_named(strategy).deepspeed == 3 else need.bytes) * (1 - below)
     if not step.compiled:
         # A loss written in parts, fused or in 16 bit has no copies of the logits either.
         fused_loss = replace(step, compiled=True, memory=step.memory and replace(step.memory, joined_bytes=0.0))
@@ -352,8 +354,10 @@ def _fixed_memory(
     gathered = most = 0.0
     if strategy.deepspeed and in_half_precision(step):
         states = state_bytes(optimizer, trained / BYTES[dtype])
-        gathered = most = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS
-    if shares.parameters < 1:
+        live = min(BYTES[dtype] * LIVE_ELEMENTS + (memory.largest_tensor_bytes or 0.0), whole)
+        live *= strategy.deepspeed == 3
+        gathered = most = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS + live
+    elif shares.parameters < 1:
         block = memory.largest_block_bytes or max(whole / _USUAL_BLOCKS, memory.largest_tensor_bytes or 0.0)
         gathered, most = (min(blocks * block, 2 * whole) for blocks in (GATHERED_BLOCKS, MOST_GATHERED_BLOCKS))
     # DDP reduces flat copies of the gradients, unless they are views of them (gradient_as_bucket_view).

@@ -240,10 +240,10 @@ class OperatorModel:
         for kind in COMPUTING:
             for dtype in sorted(set(table.dtype[table.kind == kind].tolist())):
                 chosen = (table.kind == kind) & (table.dtype == dtype)
-                peak = peak_of(machine, dtype, tf32)
-                speeds = self._speeds(machine, peak, dtype, generation, bandwidth)
+                may = tf32 or kind == "attention"
+                speeds = self._speeds(machine, peak_of(machine, dtype, may), dtype, generation, bandwidth)
                 found = self._computing(kind, table.rows(chosen), speeds, channels_last)
-                seconds[chosen] = found * _measured_factor(reached, dtype, tf32, speeds)
+                seconds[chosen] = found * _measured_factor(reached, dtype, may, speeds)
         starts = np.where(np.isin(table.kind, ("product", "convolution")), table.launches - 1, table.launches)
         # Without a launch of its own, an operator moves bytes in the kernel that torch.compile joined it to.
         result: Array = seconds + np.maximum(starts, 0.0) * fitted.host.kernel_s

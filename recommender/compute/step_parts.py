@@ -54,10 +54,11 @@ class Changes:
     channels_last: bool | None = None
     lora: int | None = None
     qlora: int | None = None
-    deepspeed: bool | None = None
+    deepspeed: int | None = None
     lora_targets: str | None = None
     lora_precision: str | None = None
     qlora_format: str | None = None
+    lora_dropout: bool | None = None
 
     @classmethod
     def of(cls, asked: Any) -> Changes:

@@ -44,10 +44,11 @@ def as_asked(
     channels_last: bool | None = None,
     lora: int | None = None,
     qlora: int | None = None,
-    deepspeed: bool | None = None,
+    deepspeed: int | None = None,
     lora_targets: str | None = None,
     lora_precision: str | None = None,
     qlora_format: str | None = None,
+    lora_dropout: bool | None = None,
 ) -> StepOperators:
     """The step at `batch` samples of a micro-batch, with the changes that are not None.
 
@@ -55,8 +56,9 @@ def as_asked(
     attention keep their FLOPs in every precision. `checkpointing` recomputes all blocks in backward, or (selective) all
     of them except their products. `lora`, `qlora`: the rank of adapters that are trained in place of the weights;
     `lora_targets`: the layers that have them, such as `q_proj,v_proj` or all-linear, and `lora_precision`: their own
-    precision (None: both as PEFT has it); `qlora_format`: a name of `packing.FORMATS`.
-    `deepspeed`: with what DeepSpeed's ZeRO adds.
+    precision (None: both as PEFT has it); `qlora_format`: a name of `packing.FORMATS`;
+    `lora_dropout`: whether there is one before the adapters.
+    `deepspeed`: with what this stage of DeepSpeed's ZeRO adds.
     Without changes the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes
     that need facts which the step lacks.
     """
@@ -67,17 +69,22 @@ def as_asked(
     step = at_batch(step, batch)
     if optimizer is not None:
         step = _with_optimizer(step, optimizer)
+    frozen = 0.0
     if rank is not None:
+        _, frozen = trained(step)
+        as_counted = step.compiled
         step = with_adapters(
-            step,
+            _eager(step) if as_counted else step,
             rank,
             packing=packing_named(qlora_format) if qlora is not None else None,
             trained=trained(step),
             shares=shares,
             precision=lora_precision,
+            dropout=lora_dropout,
         )
+        step = _compiled(step) if as_counted else step
     if deepspeed:
-        step = with_deepspeed(step, trained(step))
+        step = with_deepspeed(step, trained(step), deepspeed, frozen)
     if checkpointing is not None:
         step = with_checkpointing(step, checkpointing)
     if compiled is not None and compiled != step.compiled:

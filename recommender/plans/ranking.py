@@ -29,7 +29,7 @@ from ddlprof.recommender.settings import Settings
 from ddlprof.recommender.target import Target
 from ddlprof.recommender.workload import Workload
 
-SHARDED = ("fsdp", "zero", "zero2", "deepspeed-zero2")
+SHARDED = ("fsdp", "zero", "zero2", "deepspeed-zero2", "deepspeed-zero3")
 """Strategies whose checkpoints are written by all machines, each its part."""
 MAX_CANDIDATES = 25_000
 """The largest product of types, nodes, batches and prices. So many take half a minute, and a few hundred MB as files.

@@ -34,7 +34,7 @@ from scripts.bench.machine import describe
 OWN = Path(__file__).parents[1] / "lab" / "complaints"
 EXPECTED = Path(__file__).with_suffix(".csv")
 FAULT, CURED = "fault", "cured"
-STEP, JOB, END = "step", "job", "end"
+STEP, JOB, END, TRAINS = "step", "job", "end", "trains"
 NOT_RUN = re.compile(r"^(h0\d_|_)|^own_clock$")
 """What is no complaint: faults of ddlprof itself, and what the scripts share."""
 MACHINE = re.compile(r"shared_machine|host_contention")
@@ -52,7 +52,8 @@ class Case:
     path: Path
     ranks: int = 1
     where: str = STEP
-    """What the fault takes most of, each `step` or the `job`; `end`: it ends the job, and the whole card is judged."""
+    """What the fault takes most of, each `step` or the `job`; `end`: it ends the job, and the whole card is judged;
+    `trains`: what is trained is wrong, and the cured script is not faster."""
     cause: str = ""
     """A pattern of the finding: its rule, title and evidence. Empty: a human has to judge."""
     cure: str = ""
@@ -235,7 +236,7 @@ def judge(case: Case, fault: Run, cured: Run | None) -> Judged:
     named = next((each for each in fault.shown if speaks_of(each, case.cause)), None)
     known = bool(case.cause)
     reached, compared, verdict = None, None, ""
-    if cured is not None:
+    if cured is not None and case.where != TRAINS:
         before, after = fault.seconds(case.where), cured.seconds(case.where)
         reached = 1 - after / before if before and after else None
         verdict = _verdict(fault, cured)

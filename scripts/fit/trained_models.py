@@ -47,10 +47,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma-2-9b": _like("Gemma2", 3584, 14336, 42, 16, 8, 256000, **_GEMMA),
     "phi-3-mini": _like("Phi3", 3072, 8192, 32, 32, 32, 32064, pad_token_id=32000),
     "qwen3-8b": _like("Qwen3", 4096, 12288, 36, 32, 8, 151936, head_dim=128),
-    # Qwen 1 has a bias on queries, keys and values, as Qwen 2 has.
-    "qwen1-1.8b": _like("Qwen2", 2048, 5504, 24, 16, 16, 151936),
-    "qwen1-14b": _like("Qwen2", 5120, 13696, 40, 40, 40, 152064),
-    "qwen1-72b": _like("Qwen2", 8192, 24576, 80, 64, 64, 152064),
+    "qwen1-1.8b": _llama(2048, 5504, 24, 16, 16, 151936),
+    "qwen1-7b": _llama(4096, 11008, 32, 32, 32, 151936),
+    "qwen1-14b": _llama(5120, 13696, 40, 40, 40, 152064),
+    "qwen1-72b": _llama(8192, 24576, 80, 64, 64, 152064),
     "gpt2": _gpt2(768, 12, 12),
     "gpt2-medium": _gpt2(1024, 24, 16),
     "gpt2-large": _gpt2(1280, 36, 20),
@@ -69,15 +69,20 @@ class _WithLoss(nn.Module):
     """A language model of transformers whose loss the training's code computes, on logits in their own type.
 
     `parts`: the loss is computed in fp32 for so many parts of a sequence, each with its own logits (torchtune); 0: for
-    all at once and in the type of the logits, which are returned as well.
+    all at once and in the type of the logits, which are returned as well. `repeated`: grouped heads are repeated, as
+    transformers 4.49 does it, which fused attention in fp32 needs; since, they are left to torch.
     """
 
-    def __init__(self, config: dict[str, Any], parts: int) -> None:
+    def __init__(self, config: dict[str, Any], parts: int, repeated: bool) -> None:
         import transformers
 
         super().__init__()
         kind = getattr(transformers, config["architectures"][0])
-        self.model, self.parts = kind(kind.config_class.from_dict(config)), parts
+        made = kind.config_class.from_dict(config)
+        if repeated:
+            transformers.AttentionInterface.register("repeated", _repeated)
+            made._attn_implementation = "repeated"
+        self.model, self.parts = kind(made), parts
 
     def gradient_checkpointing_enable(self) -> None:
         self.model.gradient_checkpointing_enable()
@@ -94,13 +99,98 @@ class _WithLoss(nn.Module):
         return {"loss": torch.stack(losses).mean()}
 
 
+def _repeated(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, scaling: float, **__: Any
+) -> tuple[torch.Tensor, None]:
+    key, value = (part.repeat_interleave(module.num_key_value_groups, 1) for part in (key, value))
+    mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+    return mixed.transpose(1, 2).contiguous(), None
+
+
+class _Qwen(nn.Module):
+    """Qwen 1 as its own code computes it on CUDA (`modeling_qwen.py`), with the kernels of flash-attention that its
+    `docker/Dockerfile` builds: fused norms, and a rotation in one kernel in fp32.
+
+    Queries, keys and values are one product. `wide`: the loss is in fp32, as under autocast; else in the type of the
+    logits.
+    """
+
+    def __init__(self, config: dict[str, Any], wide: bool) -> None:
+        super().__init__()
+        width, layers = config["hidden_size"], config["num_hidden_layers"]
+        self.wide = wide
+        self.wte = nn.Embedding(config["vocab_size"], width)
+        heads = config["num_attention_heads"]
+        self.h = nn.ModuleList(_QwenBlock(width, config["intermediate_size"], heads) for _ in range(layers))
+        self.ln_f, self.lm_head = nn.RMSNorm(width), nn.Linear(width, config["vocab_size"], bias=False)
+        turned = torch.ones(config["max_position_embeddings"], 1, width // heads // 2, dtype=torch.complex64)
+        self.turned: torch.Tensor
+        self.register_buffer("turned", turned, persistent=False)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        x, turned = self.wte(input_ids), self.turned[: input_ids.shape[1]]
+        for block in self.h:
+            x = block(x, turned)
+        logits = self.lm_head(self.ln_f(x))
+        shifted = logits[:, :-1].reshape(-1, logits.shape[-1])
+        loss = functional.cross_entropy(shifted.float() if self.wide else shifted, labels[:, 1:].reshape(-1))
+        return {"loss": loss, "logits": logits}
+
+
+class _QwenAttention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width, bias=False)
+
+    def forward(self, x: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
+        parts = self.c_attn(x).split(x.shape[-1], -1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)) for part in parts)
+        query, key, value = (part.transpose(1, 2) for part in (_rotated(query, turned), _rotated(key, turned), value))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        result: torch.Tensor = self.c_proj(mixed.transpose(1, 2).flatten(-2))
+        return result
+
+
+class _QwenMlp(nn.Module):
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.w1, self.w2 = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.c_proj = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.c_proj(self.w1(x) * functional.silu(self.w2(x)))
+        return result
+
+
+class _QwenBlock(nn.Module):
+    def __init__(self, width: int, inner: int, heads: int) -> None:
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.attn, self.mlp = _QwenAttention(width, heads), _QwenMlp(width, inner)
+
+    def forward(self, x: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
+        x = self.attn(self.ln_1(x), turned) + x
+        result: torch.Tensor = x + self.mlp(self.ln_2(x))
+        return result
+
+
+def _rotated(x: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
+    """Rotary positions in fp32, by one kernel."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turned).flatten(-2).type_as(x)
+
+
 def __getattr__(name: str) -> Callable[[], nn.Module]:
-    """`outside_MODEL` and `parts_MODEL`: a model of `CONFIGS` with its loss at once, or in eight parts. A dot in its
-    name is written as `_`."""
+    """`KIND_MODEL`: a model of `CONFIGS`, a dot in its name written as `_`, with its loss in fp32 (fp32, of Qwen 1), in
+    the type of the logits (outside, and repeated), or in eight parts (parts)."""
     kind, _, model = name.partition("_")
-    if kind not in ("outside", "parts"):
+    if kind not in ("fp32", "outside", "repeated", "parts"):
         raise AttributeError(name)
-    return lambda: _WithLoss(CONFIGS[model.replace("_", ".")], 8 if kind == "parts" else 0)
+    config = CONFIGS[model.replace("_", ".")]
+    if model.startswith("qwen1-"):
+        return lambda: _Qwen(config, kind == "fp32")
+    return lambda: _WithLoss(config, 8 if kind == "parts" else 0, kind == "repeated")
 
 
 class _PlainNorm(nn.Module):

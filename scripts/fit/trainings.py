@@ -152,8 +152,9 @@ def _ask(source: str, row: Row) -> Ask:
         if loss:
             name = f"scripts.fit.trained_models:{loss}_{str(row['model']).replace('.', '_')}"
         if loss or again:  # without a mask, transformers takes sequences for packed and makes one for its attention
-            names = ("input_ids", "labels") if precision == "fp32" else ("input_ids", "attention_mask", "labels")
-            given = tuple(f"{each}=int64:{row['seq']}" for each in names)  # grouped heads in fp32 are fused with a mask
+            masked = precision != "fp32" and source != "qwen"  # whose code has causal attention for one sequence
+            names = ("input_ids", "attention_mask", "labels") if masked else ("input_ids", "labels")
+            given = tuple(f"{each}=int64:{row['seq']}" for each in names)
             counted = {**counted, "seq_len": None, "inputs": given}
     rank = 64 if source == "qwen" else 8
     adapted = method in ("lora", "qlora")
@@ -166,6 +167,7 @@ def _ask(source: str, row: Row) -> Ask:
         precision="fp8" if fp8 else None, grad_accum=accumulated, strategy=_strategy(source, row),
         lora=rank if method == "lora" else None, qlora=rank if method == "qlora" else None,
         lora_targets=_targets(source) if adapted else None, lora_precision=held if adapted else None,
+        lora_dropout=True if adapted and source in ("qwen", "ljm565") else None,
         qlora_format="gptq" if "GPTQ" in str(row["precision"]) else None,
     )  # fmt: skip
     memory = float(row["memory_gib"]) / (gpus if source == "qwen" else 1)
@@ -182,9 +184,9 @@ def _ask(source: str, row: Row) -> Ask:
 def _own_loss(source: str, row: Row) -> str | None:
     """How the training's own code computes the loss (`trained_models`); None: as transformers does it."""
     if source == "ljm565":
-        return "outside"
-    if source == "qwen":  # without autocast under DeepSpeed
-        return "outside" if row["method"] in ("full", "qlora") else None
+        return "repeated" if row["method"] == "qlora" else "outside"
+    if source == "qwen":  # under autocast where it is not DeepSpeed's
+        return "outside" if _strategy(source, row) else "fp32"
     if source == "torchtune":  # its tuned rows have each what those before have
         return None if row["notes"].startswith(("packed;", "+compile;")) else "parts"
     return None
@@ -206,12 +208,12 @@ def _optimizer(source: str) -> str:
 
 
 def _strategy(source: str, row: Row) -> str | None:
-    if source == "qwen" and row["method"] in ("full", "qlora"):
+    if source == "qwen" and row["method"] == "qlora":
         return "deepspeed-zero2"
+    if source == "qwen" and (row["method"] == "full" or int(row["gpus"]) > 1):
+        return "deepspeed-zero3"
     if int(row["gpus"]) == 1:
         return None
-    if source == "qwen":
-        return "fsdp"  # adapters by ZeRO-3
     if source == "modded_nanogpt":
         return "ddp" if "not distributed" in row["notes"] else "zero"  # each rank updates some of the matrices
     return {"llmc": "zero", "ljm565": "fsdp"}.get(source, "ddp")
@@ -299,7 +301,9 @@ def predicted_by_sizes(ask: Ask) -> Result:
     """The same as `ddlprof features CONFIG.json` and `predict --layout` say them."""
     if not ask.model.endswith(".json") or ask.settings.lora or ask.settings.qlora:
         return Result(ask, problem="has no layout")
-    shard = {"zero": "zero1", "deepspeed-zero2": "zero2", "fsdp": "zero3"}.get(ask.settings.strategy or "", "")
+    shard = {"zero": "zero1", "fsdp": "zero3", **{f"deepspeed-zero{n}": f"zero{n}" for n in (2, 3)}}.get(
+        ask.settings.strategy or "", ""
+    )
     layout = f"dp{ask.gpus},{shard},{'full' if ask.counted['checkpointing'] else ''}"
     question = LayoutQuestion(
         parse_layout(layout), micro_batch=ask.batch, grad_accum=ask.settings.grad_accum,

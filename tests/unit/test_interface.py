@@ -37,15 +37,15 @@ OPTIONS = {
     "recommend": (
         "--all-sizes --batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit"
         " --epochs --format --global-batch --gpus --grad-accum --help --host-launch-us --instance --instances"
-        " --interruptions-per-hour --keep-global-batch --layouts --learned --lora --lora-precision --lora-targets"
-        " --max-cost --max-nodes --nodes --optimizer --other-job --out --plan --precision --prices --pricing"
-        " --qlora --qlora-format --region --samples --steps --strategy --top --why -o"
+        " --interruptions-per-hour --keep-global-batch --layouts --learned --lora --lora-dropout --lora-precision"
+        " --lora-targets --max-cost --max-nodes --nodes --optimizer --other-job --out --plan --precision --prices"
+        " --pricing --qlora --qlora-format --region --samples --steps --strategy --top --why -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help"
-        " --host-launch-us --instance --interconnect --layout --learned --lora --lora-precision --lora-targets"
-        " --network-gbps --nodes --optimizer --other-job --out --placement --precision --qlora --qlora-format"
-        " --strategy --vary -o"
+        " --host-launch-us --instance --interconnect --layout --learned --lora --lora-dropout --lora-precision"
+        " --lora-targets --network-gbps --nodes --optimizer --other-job --out --placement --precision --qlora"
+        " --qlora-format --strategy --vary -o"
     ),
     "features": (
         "--batch --causal --checkpointing --compile --dense-layers --expert-ffn --experts --experts-per-token --ffn"

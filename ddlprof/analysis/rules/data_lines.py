@@ -15,7 +15,7 @@ from ddlprof.analysis.thresholds import (
     READ_FACTOR,
     WARN_SHARE,
 )
-from ddlprof.base.units import percent, significant
+from ddlprof.base.units import count, percent, significant
 
 
 def data_line(facts: Facts) -> Issue | None:
@@ -69,6 +69,17 @@ def same_samples(facts: Facts) -> Issue | None:
                  _needless_share(facts, ranks), of="job", about="data")  # fmt: skip
 
 
+def same_order(facts: Facts) -> Issue | None:
+    """Finds a DistributedSampler that is never told the number of the epoch."""
+    repeated = facts.training.repeated_orders
+    if not repeated:
+        return None
+    evidence = "the loader's DistributedSampler draws the order of samples from its epoch's number, which was the same "
+    evidence += f"in {count(repeated + 1, 'epoch')}"
+    return Issue("every epoch has the same order of samples", evidence,
+                 "sampler.set_epoch(epoch) before each epoch", facts.steady_steps, severity="warning")  # fmt: skip
+
+
 def _needless_share(facts: Facts, copies: int) -> float:
     """The share of the job that trains on samples again, where each is trained on so many times in place of once."""
     steps = facts.job.share("steps") if facts.job is not None else None
@@ -110,6 +121,10 @@ RULES = (
          "what is the same twice is no chance, but made-up data of a benchmark", FINDING_STEPS,
          "the strategy is neither DDP nor FSDP, ranks share the work on a sample, or batches come from no loader",
          same_samples),
+    Rule("same_order", "Every epoch has the same order of samples",
+         "a loader with torch's DistributedSampler and shuffle=True whose `epoch` was the same in two epochs",
+         "it draws the order from that number", FINDING_STEPS,
+         "the loader has another sampler, or is made anew for each epoch", same_order),
     Rule("data_line", "One line takes most of what batches are made in",
          f"{percent(WARN_SHARE)} of the step spent waiting for data, and a line, the line that calls it or its "
          f"function with a third of the stack samples for certain; gains {percent(LINE_OF_STEP_SHARE)} of the step",

@@ -265,7 +265,8 @@ def more_workers(facts: Facts) -> str:
         return f"load in the background: DataLoader(num_workers={wanted}{kept})"
     if _is_held_up(facts) and facts.training.in_order:
         fewer = "DataLoader(in_order=False), where batches may come in another order"
-        return either(fewer, f"{wanted} workers in place of {workers}" if _waiting_workers(facts) else None)
+        more = f"{wanted} workers in place of {workers}" if _waiting_workers(facts) else None
+        return either(fewer, more, "a copy of the data on a faster disk" if _by_storage(facts) else None)
     more = f"{count(wanted, 'loader worker')} in place of {workers}"
     if _waiting_workers(facts):
         disk = ", or a copy on a faster disk" if _by_storage(facts) else ""

@@ -7,6 +7,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.pauses import recompilation
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
+from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.thresholds import (
     COPIED_BYTES,
     FINDING_STEPS,
@@ -23,6 +24,7 @@ from ddlprof.analysis.thresholds import (
     OUT_OF_MEMORY_H,
     SLOWED_SHARE,
     SLOWED_STEPS,
+    SLOWED_TIMES,
     THROTTLED_CLOCK,
     THROTTLED_COMPUTE,
     THROTTLED_READINGS,
@@ -70,22 +72,35 @@ def memory_creep(facts: Facts) -> Issue | None:
 
 
 def slowing_steps(facts: Facts) -> Issue | None:
-    """Finds steps that become slower while memory grows: what is kept is gone through in every step."""
+    """Finds steps that become slower all the time: what is kept, or done once more, is gone through in every step."""
     growths = {growth.rank: growth for growth in facts.devices.growths}
-    both = [each for each in facts.slowing if each.rank in growths]
     step = facts.mean_s("step")
-    if not both or not step or recompilation(facts) is not None:
+    if not step or recompilation(facts) is not None:
         return None
-    worst = max(both, key=lambda each: each.last_s - each.first_s)
-    growth, gain = growths[worst.rank], step - worst.first_s
-    if gain < LINE_OF_STEP_SHARE * step:
+    waited_s = (facts.host.queued_share or 0.0) * step  # what other work may have made longer
+    found = [
+        each for each in facts.slowing
+        if each.rank in growths or (each.beside and step - each.first_s > waited_s)
+    ]  # fmt: skip
+    worst = max(found, key=lambda each: each.last_s - each.first_s, default=None)
+    if worst is None or (gain := step - worst.first_s) < LINE_OF_STEP_SHARE * step:
         return None
-    where = "on the device" if growth.where == "device" else "in the process"
+    growth = growths.get(worst.rank)
     evidence = f"from {facts.scale.time(worst.first_s)} to {facts.scale.time(worst.last_s)} a step, mostly of "
-    evidence += f"{worst.about}, while {_rate(growth.bytes_per_step)} a step are added {where} of rank {worst.rank}"
+    evidence += worst.about
+    if growth is not None:
+        where = "on the device" if growth.where == "device" else "in the process"
+        evidence += f", while {_rate(growth.bytes_per_step)} a step are added {where} of rank {worst.rank}"
     evidence += f"; {_ALIVE}" if _keeps_graphs(facts) else ""
-    action = f"{_KEEP_NONE}, no retain_graph=True, lists and metrics emptied once an epoch"
-    return Issue("steps become slower as memory grows", evidence, action, worst.steps, gain / step, gain_s=gain,
+    line = {"other": facts.sources, "compute": facts.computing}.get(worst.about, Sources(0, [])).main
+    evidence += f"; {percent(line.share)} of it at {line.place.text}" if line is not None else ""
+    action = "what grows with the steps is kept out of them: a hook registered in each of them (handle.remove()), "
+    action += "a tensor that torch.cat makes longer, lists and metrics that are not emptied"
+    title = "steps become slower and slower"
+    if growth is not None:
+        title = "steps become slower as memory grows"
+        action = f"{_KEEP_NONE}, no retain_graph=True, lists and metrics emptied once an epoch"
+    return Issue(title, evidence, action, worst.steps, gain / step, gain_s=gain,
                  about=worst.about, part="slowing")  # fmt: skip
 
 
@@ -165,12 +180,14 @@ MEMORY_RULES = (
          "caches and allocators grow to a plateau; a leak does not slow down", GROWTH_READINGS,
          "mapped files cannot be told from the process's own memory (not Linux), or `recompilation` or `slowing_steps` "
          "speaks", memory_creep),
-    Rule("slowing_steps", "Steps become slower as memory grows",
-         f"the median step of each of {GROWTH_PARTS} parts of the steady steps longer than that of the part before, by "
-         f"{percent(SLOWED_SHARE)} in all, on a rank whose memory grows all the time, and "
+    Rule("slowing_steps", "Steps become slower and slower",
+         f"the median steps of {GROWTH_PARTS} parts of the steady steps longer from part to part, but for one pair, by "
+         f"{percent(SLOWED_SHARE)} in all on a rank whose memory grows all the time, else {SLOWED_TIMES:g} times as "
+         f"long in the end, with at most {percent(SLOWED_SHARE)} of what computing grows by in backward; and "
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain",
-         "what is kept is gone through again in every step; a machine that others use more and more keeps nothing",
-         SLOWED_STEPS, "memory does not grow, or `recompilation` speaks", slowing_steps),
+         "what is kept, or done once more, is gone through again in every step; more or longer samples make backward "
+         "longer, and a machine that others use more and more keeps nothing", SLOWED_STEPS,
+         "`recompilation` speaks, or it may all be waiting for a processor", slowing_steps),
     Rule("kept_graphs", "Losses or outputs are kept with their graphs",
          f"graphs of {KEPT_GRAPHS} of the first 4 steps that are alive many steps later; a warning if the most memory "
          f"that a rank has held rises by {gib(GROWTH_BYTES)} and {percent(GROWTH_SHARE)} in the steady steps",

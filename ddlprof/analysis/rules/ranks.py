@@ -1,4 +1,4 @@
-"""Rules about waiting for other ranks: always the same one, uneven input, or a slow machine."""
+"""Rules about ranks: they wait for others, always for the same one, for uneven input, a slow machine, or never."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from ddlprof.analysis.thresholds import (
     LATE_RANK_SHARE,
     LATE_RANK_STEPS,
     LATE_STRAGGLER_SHARE,
+    NUMBERS_BYTES,
     SLOW_HOST_FACTOR,
     UNEVEN_CORRELATION,
     UNEVEN_SAMPLES_SHARE,
     WARN_SHARE,
 )
-from ddlprof.base.units import percent, significant
+from ddlprof.base.units import count, percent, significant
 from ddlprof.model.classes import TABLE
 
+_OF_NUMBERS = ("allreduce", "broadcast", "reduce", "barrier")
+"""The operations that metrics and decisions take."""
 _CALLED = {each.name: each.own_words for each in TABLE}
 
 
@@ -164,7 +167,32 @@ def slow_host(facts: Facts) -> Issue | None:
                  about="straggler")  # fmt: skip
 
 
+def ranks_apart(facts: Facts) -> Issue | None:
+    """Finds ranks that the script has joined and that exchange no gradients: each trains a model of its own."""
+    gradients, sent = facts.model.gradient_bytes or 0, facts.issued.kinds
+    none = not sent and facts.summary.mean_ns("comm") == 0.0
+    numbers = bool(sent) and all(
+        each.largest_bytes <= NUMBERS_BYTES < gradients and each.op.startswith(_OF_NUMBERS) for each in sent
+    )
+    if facts.world_size < 2 or not facts.training.backend or not (none or numbers):
+        return None
+    what = "a few numbers and no gradients" if numbers else "nothing"
+    evidence = (
+        f"{facts.world_size} ranks exchange {what} in {count(facts.steady_steps, 'step')}: each trains a model of "
+    )
+    evidence += "its own"
+    return Issue("the ranks train apart", evidence,
+                 "out = model(x) with the model that DistributedDataParallel returned: model.module(x), or a method of "
+                 "model.module, goes around it, and so does training under no_sync()",
+                 facts.steady_steps, severity="critical")  # fmt: skip
+
+
 RULES = (
+    Rule("ranks_apart", "The ranks exchange no gradients", "no collective in the steady steps, or only reductions and "
+         f"broadcasts of at most {NUMBERS_BYTES} bytes",
+         "whoever adds up gradients sends more; where each rank means to train a model of its own, they need not be "
+         "joined", FINDING_STEPS, "communication was not measured, or the script has joined no ranks "
+         "(init_process_group)", ranks_apart, hides=True),
     Rule("straggler", "One rank keeps the others waiting", f"{percent(LATE_RANK_SHARE)} of the waited time is for one "
          f"rank, even at the lower end of the interval; ranks wait for {percent(LATE_STRAGGLER_SHARE)} of the step "
          f"({percent(WARN_SHARE)} of two ranks), and what it does longer explains {percent(LATE_EXPLAINED_SHARE)} of "

@@ -89,6 +89,7 @@ def _add_input(training: TrainingFacts, probe: ModelInspector) -> None:
         setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
     training.repeated_batches = probe.parts.repeats.repeat
+    training.repeated_orders = probe.orders.repeated
     training.batch_tensors, training.batch_bytes = probe.parts.tensors, probe.parts.bytes
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share

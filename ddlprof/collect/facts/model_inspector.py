@@ -22,6 +22,7 @@ from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.loader.batch_parts import BatchParts
+from ddlprof.collect.loader.orders import Orders
 from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.amounts import COUNTED_UPDATE
@@ -75,6 +76,7 @@ class ModelInspector:
         self.pipeline_ranks = 1
         self.text = TextBatches()
         self.parts = BatchParts()
+        self.orders = Orders()
         self.ddp = DdpSwitches()
         self.switches = Switches()
         self.needless = NeedlessGradients()
@@ -220,6 +222,7 @@ class ModelInspector:
 
     def iterated(self, loader: Any) -> None:
         """Called when a loader is asked for an iterator. The first loader is taken for that of the training data."""
+        attempt(lambda: self.orders.iterated(loader))
         if self.loader_workers is None:
             self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length

@@ -25,6 +25,7 @@ _SETTINGS = {
     "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",
     "lora": "LoRA of rank", "qlora": "QLoRA of rank",
     "lora_targets": "adapters on", "lora_precision": "adapters in", "qlora_format": "weights packed as",
+    "lora_dropout": "dropout before adapters",
 }  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from own_clock import FAULT, OwnClock
 from torch import nn
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [layer for _ in range(8) for layer in (nn.Linear(128, 128), nn.GELU())]
     model = nn.Sequential(*layers, nn.Linear(128, 10))

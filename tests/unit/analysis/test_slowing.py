@@ -51,3 +51,25 @@ def test_what_grows_in_every_part_is_told_with_its_class(
 )
 def test_nothing_else_is(tmp_path: Path, compute_ms: list[float]) -> None:
     assert slowing_of(tmp_path, compute_ms, [2.0] * len(compute_ms)) == []
+
+
+@pytest.mark.parametrize(
+    ("compute_ms", "other_ms", "beside"),
+    [
+        ([20.0] * STEPS, [20 + 1.0 * n for n in range(STEPS)], True),
+        ([20.0] * STEPS, [20 + 0.2 * n for n in range(STEPS)], False),  # not twice as long
+        ([20 + 1.0 * n for n in range(STEPS)], [20.0] * STEPS, False),  # backward, too: as more samples would
+    ],
+)
+def test_what_grows_beside_the_models_own_work_is_told_from_more_of_it(
+    tmp_path: Path, compute_ms: list[float], other_ms: list[float], beside: bool
+) -> None:
+    (found,) = slowing_of(tmp_path, compute_ms, other_ms)
+    assert found.beside is beside
+
+
+def test_one_part_may_fall_behind_the_trend(tmp_path: Path) -> None:
+    grows = [20 + 1.0 * n for n in range(STEPS)]
+    busy = [each + 60 * (100 <= n < 125) for n, each in enumerate(grows)]
+    (found,) = slowing_of(tmp_path, [20.0] * STEPS, busy)
+    assert found.about == "other"

@@ -12,7 +12,7 @@ from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, compute_s
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
 from ddlprof.model.records import ComputeSamples, Flag
-from ddlprof.model.source_locations import BETWEEN, LOOP, STEPPING, UPDATE, SourceLocation
+from ddlprof.model.source_locations import BETWEEN, LOOP, OWN_LOOP, STEPPING, UPDATE, SourceLocation
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
 
@@ -158,3 +158,13 @@ def test_samples_of_computing_are_apart(tmp_path: Path) -> None:
         (STEPPING, 0.125),
     ]
     assert other_sources(attempt.ranks).samples == 11
+
+
+@pytest.mark.parametrize(("inside", "what"), [(0, OWN_LOOP), (1, LOOP)])
+def test_a_loop_that_was_once_seen_in_a_module_calls_modules(tmp_path: Path, inside: int, what: str) -> None:
+    places = [SourceLocation("a.py:1 f", OWN_LOOP), SourceLocation("a.py:1 f", LOOP)]
+    lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
+    lines.append(codec.encode_samples(10, {0: 12} | ({1: inside} if inside else {}), ComputeSamples))
+    write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
+    (attempt,) = analyse(load_run(tmp_path))
+    assert [each.place.what for each in compute_sources(attempt.ranks).shares] == [what]

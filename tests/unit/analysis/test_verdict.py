@@ -15,7 +15,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _finding_of, _first_of_job, _hiding, _of_computing, advise
+from ddlprof.analysis.verdict import _finding_of, _first_of_job, _hiding, _of_computing, _with_cause, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -245,6 +245,8 @@ def test_a_faster_machine_is_proposed_where_nothing_else_is() -> None:
     kept = Finding("kept_graphs", "warning", "losses are kept with their graphs", "", "loss.item()", 50)
     assert _of_computing(computes, None, [kept]) is kept
     assert _of_computing(computes, kept, [kept]) is None
+    shared = Finding("shared_machine", "info", "the training waits for processors", "", "end the other work", 50)
+    assert _of_computing(computes, shared, [kept, shared]) is kept
     assert _of_computing(computes, None, [replace(kept, severity="info")]) is None
     assert _of_computing(Verdict("DATA-BOUND", "critical", "data", 0.6), None, [kept]) is None
 
@@ -253,7 +255,7 @@ def test_a_faster_machine_is_proposed_where_nothing_else_is() -> None:
     ("name", "gain_s", "severity", "first"),
     [
         ("COMPUTE-BOUND", 0.6, "warning", True),
-        ("COMPUTE-BOUND", 0.05, "warning", False),  # less than the stall
+        ("COMPUTE-BOUND", 0.14, "warning", False),  # hardly more than the stall
         ("COMPUTE-BOUND", None, "warning", False),
         ("COMPUTE-BOUND", 0.6, "info", False),
         ("DATA-BOUND", 0.6, "warning", False),  # that is what bounds the step
@@ -266,6 +268,16 @@ def test_where_a_stall_does_not_bound_the_step_more_may_be_gained_from_computing
     loads = Finding("loader_workers", "warning", "made in the loop", "", "workers", 50, 0.11, gain_s=0.1, about="data")
     loop = Finding("python_loop", severity, "the loss is a loop", "", "vmap", 50, gain_s=gain_s, about="compute")
     assert _of_computing(stall, loads, [loads, loop]) is (loop if first else None)
+
+
+def test_the_reason_says_why_computing_takes_so_long() -> None:
+    computes, given = Verdict("COMPUTE-BOUND", "ok", None, 0.97), facts(queued_share=0.4)
+    why, _ = advise(computes, given)
+    loop = Finding("python_loop", "warning", "the loss is a loop", "95 % of it", "vmap", 50, about="compute")
+    told = _with_cause(why, computes, loop, given)
+    assert "; the loss is a loop: 95 % of it; the machine is shared" in told
+    assert _with_cause(told, computes, loop, given) == told
+    assert _with_cause(why, Verdict("DATA-BOUND", "critical", "data", 0.6), loop, given) == why
 
 
 def test_a_debugger_comes_before_what_was_measured_under_it() -> None:

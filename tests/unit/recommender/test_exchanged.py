@@ -27,9 +27,20 @@ SHARE = 2 * RANK / WIDTH
 """The elements of adapters for each weight."""
 
 
-@pytest.mark.parametrize(("name", "factor"), [("ddp", 1.0), ("zero", 1.0), ("fsdp", 1.5)])
-def test_without_adapters_all_gradients_are_exchanged(name: str, factor: float) -> None:
-    assert exchanged_by(JOB, STRATEGIES[name], Changes()) == Exchanged(factor * 2 * ELEMENTS, LAYERS)
+@pytest.mark.parametrize(
+    ("name", "factor", "again"),
+    [
+        ("ddp", 1.0, 0.0),
+        ("zero", 1.0, 0.0),
+        ("fsdp", 1.5, 1.0),
+        ("deepspeed-zero2", 1.0, 0.5),
+        ("deepspeed-zero3", 1.5, 1.5),
+    ],
+)
+def test_without_adapters_all_gradients_are_exchanged(name: str, factor: float, again: float) -> None:
+    """`again`: what a further micro-batch gathers and, under DeepSpeed, reduces."""
+    whole = 2 * ELEMENTS
+    assert exchanged_by(JOB, STRATEGIES[name], Changes()) == Exchanged(factor * whole, again * whole, LAYERS)
 
 
 def test_adapters_leave_their_own_gradients_and_what_is_gathered() -> None:
@@ -37,6 +48,7 @@ def test_adapters_leave_their_own_gradients_and_what_is_gathered() -> None:
     assert ddp.bytes == pytest.approx(SHARE * 4 * ELEMENTS)  # adapters are in fp32
     assert ddp.tensors == 2 * LAYERS
     assert fsdp.bytes == pytest.approx((1 + 3.0 * SHARE) * 2 * ELEMENTS)
+    assert fsdp.again == pytest.approx((1 + 2.0 * SHARE) * 2 * ELEMENTS)
     four = exchanged_by(JOB, STRATEGIES["fsdp"], Changes(qlora=RANK))
     assert four.bytes == pytest.approx((FORMATS["nf4"].held_bytes / 2 + 3.0 * SHARE) * 2 * ELEMENTS)
     half = exchanged_by(JOB, STRATEGIES["ddp"], Changes(lora=RANK, lora_precision="bf16"))

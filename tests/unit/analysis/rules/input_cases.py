@@ -77,6 +77,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000, data_lines=made_at("data")),
     ],
     "same_samples": [ddp(2, same_batches=True), ddp(2, same_batches=True, data_parallel_ranks=2)],
+    "same_order": [facts(repeated_orders=2)],
     "repeated_samples": [facts(repeated_batches=True), facts(WAITING, repeated_batches=True, loader_workers=2)],
     "start_up": [
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
@@ -151,6 +152,7 @@ SILENT: dict[str, list[Facts]] = {
     ],
     "same_samples": [ddp(2), ddp(2, same_batches=True, strategy="none"),
                      ddp(2, same_batches=True, data_parallel_ranks=1)],
+    "same_order": [facts(), facts(repeated_orders=0)],
     "repeated_samples": [facts(), facts(repeated_batches=False), facts(repeated_batches=True, loader_workers=1)],
     "start_up": [
         facts(),

@@ -41,10 +41,14 @@ FOUR_TIMES: dict[str, Any] = {
     "comm": CommTotals(40 * MS, None, ["allreduce"], reduced_bytes=400_000_000),
 }
 SMALL = Reductions(400, 100_000_000, 300_000, 0.03, 0.03, 0.00005)
+TINY = Reductions(2, 0, 1000, 0.03, 0.03, 0.005)
 HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 BUFFER = Issued(SourceLocation("", issuers.BUFFERS), "broadcast", 1, 67e6, largest_bytes=67_000_000, moving_s=0.02)
 GRADIENTS = Issued(SourceLocation("", issuers.REDUCER), "allreduce", 4, 1e8, moving_s=0.01)
 
+NUMBER = Issued(SourceLocation("train.py:9 main", issuers.SCRIPT), "allreduce", 1, 4, largest_bytes=4)
+JOINED: dict[str, Any] = {"world_size": 2, "backend": "gloo", "strategy": "none"}
+ALONE: dict[str, float | None] = {"compute": 98.0, "comm": 0.0, "other": 2.0}
 SCATTERED = Issued(SourceLocation("", issuers.FSDP2), "reduce_scatter_base", 16, 4e8, moving_s=0.02)
 GATHERED = Issued(SourceLocation("", issuers.FSDP2), "allgather_base", 32, 8e8, moving_s=0.02)
 
@@ -144,6 +148,10 @@ MASKED: dict[str, float | None] = {
 LOOPING: dict[str, Any] = {
     "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
 }  # fmt: skip
+ACCUMULATING: dict[str, Any] = {
+    "device": "cpu", "micro_batches": 16, "batch_per_rank": 1, "graph_nodes": 200, "compiled": False,
+}  # fmt: skip
+SMALL_PASSES: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 1.0, "data": 1.0, "other": 2.0}
 OWN_UPDATE: dict[str, Any] = {
     "optimizer": "Mine", "optimizer_tensors": 400,
     "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
@@ -158,7 +166,8 @@ BROKEN = BrokenGraphs(BREAKS, 0.6, 40)
 SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
     **input_cases.SPEAKS,
-    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING])],
+    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING]),
+                      facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)])],
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
     "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
@@ -193,7 +202,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
                 by(SCATTERED, **FOUR_TIMES | {"strategy": "fsdp"}, device="cpu", free_bytes=GIB)],
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
-    "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30),
+    "gradient_traffic": [ddp(30, reductions=TINY), ddp(30), ddp(30, strategy="fsdp", reductions=None),
+                         ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
     "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES),
                          by(BUFFER, buffers_change=False, batch_statistics=False)],
@@ -213,10 +223,13 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=WINDOW),
         facts(lag_share=0.01, window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
     ],
+    "micro_batches": [facts(SMALL_PASSES, **ACCUMULATING), facts(SMALL_PASSES | {"compute": 96.0}, **ACCUMULATING),
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01)],
     "batch_size": [ddp(25, peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4), facts(**HELD_UP)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
+    "ranks_apart": [facts(ALONE, **JOINED), facts(ALONE, **JOINED, issued=IssuedTraffic([NUMBER]))],
     "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS)),
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
     "uneven_input": [ddp(2, 30, uneven=UNEVEN), ddp(2, 30, uneven=replace(UNEVEN, unit="tokens")),
@@ -253,7 +266,8 @@ SILENT: dict[str, list[Facts]] = {
     **input_cases.SILENT,
     "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
                       slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
-                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
+                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)]),
+                      facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)], queued_share=0.6)],
     "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
                   facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, longest_s=0.5)),
                   facts(collector=replace(PAUSES, steps=9))],
@@ -333,7 +347,8 @@ SILENT: dict[str, list[Facts]] = {
     "bucket_size": [ddp(30), ddp(5, reductions=SMALL), ddp(30, reductions=SMALL, strategy="fsdp"),
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
-    "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
+    "gradient_traffic": [ddp(30, reductions=TINY, unused_iterations=8), ddp(5),
+                         ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
     "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),
                          by(BUFFER, buffers_change=True, batch_statistics=False)],
@@ -363,6 +378,12 @@ SILENT: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(6, 0.05, 900.0, 8e-6)),
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
+    "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 1}),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
+                      facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}),
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G"}, lag_share=0.01)],
     "batch_size": [ddp(25), ddp(5, peak_bytes=30 * GIB), ddp(25, peak_bytes=None),
                    ddp(25, peak_bytes=30 * GIB, device="cpu")],
     "host_contention": [facts(), facts(**CPU | {"cpu_threads": 8}), facts(**CPU | {"cpu_threads": None}),
@@ -372,6 +393,11 @@ SILENT: dict[str, list[Facts]] = {
     "shared_machine": [facts(), facts(**CPU, queued_share=0.4), facts(queued_share=0.05),
                        facts(queued_share=0.4, steady_steps=9),
                        ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
+    "ranks_apart": [facts(ALONE, **JOINED | {"world_size": 1}), facts(ALONE, **JOINED | {"backend": None}),
+                    facts({"compute": 98.0, "comm": None, "other": 2.0}, **JOINED), facts({"comm": 5.0}, **JOINED),
+                    facts(ALONE, **JOINED, issued=IssuedTraffic([replace(NUMBER, largest_bytes=4096)])),
+                    facts(ALONE, **JOINED, issued=IssuedTraffic([replace(NUMBER, op="send")])),
+                    facts(ALONE, **JOINED | {"gradient_bytes": 8}, issued=IssuedTraffic([NUMBER, GRADIENTS]))],
     "straggler": [ddp(2, 30)],
     "uneven_input": [ddp(2, 30), ddp(2, 5, uneven=UNEVEN), ddp(2, 30, uneven=UnevenWork(0.3, 0.2, 100)),
                      ddp(2, 30, uneven=UnevenWork(0.0, 0.9, 100)),

@@ -33,22 +33,22 @@ class InFp32(nn.Linear):
 class Adapted(nn.Module):
     """A linear layer with an adapter, as `peft.tuners.lora.Linear`."""
 
-    def __init__(self, base: nn.Linear, layer: type[nn.Linear]) -> None:
+    def __init__(self, base: nn.Linear, layer: type[nn.Linear], dropout: bool) -> None:
         super().__init__()
-        self.base = base
+        self.base, self.before = base, nn.Dropout(0.05) if dropout else nn.Identity()
         self.down = layer(base.in_features, RANK, bias=False)
         self.up = layer(RANK, base.out_features, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.base(x)
-        own: Tensor = self.up(self.down(x.to(self.down.weight.dtype)))
+        own: Tensor = self.up(self.down(self.before(x.to(self.down.weight.dtype))))
         return (result + own * 2.0).to(result.dtype)
 
 
 @cache
 def counted(
     adapted: bool, precision: str = "bf16", checkpointing: bool = False, names: tuple[str, ...] = ("up", "down"),
-    layer: Any = InFp32,
+    layer: Any = InFp32, dropout: bool = False,
 ) -> StepOperators:  # fmt: skip
     """The step as it is counted from the tensors of the model, with real adapters or without any."""
     model = decoder()
@@ -57,7 +57,7 @@ def counted(
         with torch.device("meta"):
             for block in model.blocks:
                 for name in names:
-                    setattr(block, name, Adapted(getattr(block, name), layer))
+                    setattr(block, name, Adapted(getattr(block, name), layer, dropout))
     return counted_step(model, precision, checkpointing=checkpointing)
 
 
@@ -101,9 +101,13 @@ def test_a_step_asked_with_adapters_is_the_one_that_is_counted_with_them(precisi
     assert types(asked) == types(real)
 
 
+@pytest.mark.parametrize("dropout", [False, True])
 @pytest.mark.parametrize(("asked", "layer"), [(None, InFp32), ("bf16", nn.Linear)])
-def test_adapters_beside_16_bit_weights_are_in_fp32_unless_asked_otherwise(asked: str | None, layer: Any) -> None:
-    found, real = as_asked(counted(False), batch=2, lora=RANK, lora_precision=asked), counted(True, layer=layer)
+def test_adapters_beside_16_bit_weights_are_in_fp32_unless_asked_otherwise(
+    asked: str | None, layer: Any, dropout: bool
+) -> None:
+    found = as_asked(counted(False), batch=2, lora=RANK, lora_precision=asked, lora_dropout=dropout)
+    real = counted(True, layer=layer, dropout=dropout)
     assert types(found) == types(real)
     for phase in ("forward", "backward"):
         moved = [sum(e.bytes * e.count for e in each.operators if e.phase == phase) for each in (found, real)]
@@ -112,6 +116,14 @@ def test_adapters_beside_16_bit_weights_are_in_fp32_unless_asked_otherwise(asked
     assert mine.trained_bytes == theirs.trained_bytes
     assert mine.parameter_bytes == theirs.parameter_bytes
     assert mine.saved_bytes == pytest.approx(theirs.saved_bytes, rel=0.05)
+
+
+def test_adapters_are_compiled_where_the_step_is() -> None:
+    plain = counted(False)
+    asked = as_asked(as_asked(plain, batch=2, compiled=True), batch=2, lora=RANK)
+    assert asked == as_asked(plain, batch=2, lora=RANK, compiled=True)
+    assert asked.compiled
+    assert launches(asked, "forward") < launches(as_asked(plain, batch=2, lora=RANK), "forward")
 
 
 def test_adapters_under_autocast_keep_fp32_and_compute_in_16_bit() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from ddlprof.model.operators import StepOperators
 from ddlprof.recommender import Target, Workload, predict
+from ddlprof.recommender.compute.deepspeed import GATHER_OPERATORS, HOOK_OPERATORS
 from ddlprof.recommender.compute.memory import GIB, JobMemory
-from ddlprof.recommender.compute.what_if import as_asked
+from ddlprof.recommender.compute.what_if import as_asked, trained
 from tests.unit.recommender.compute.test_what_if import ELEMENTS, STEP, TENSORS
 
 HALF = as_asked(STEP, batch=8, precision="bf16")
@@ -31,6 +32,17 @@ def test_the_host_works_for_each_parameter_of_each_micro_batch() -> None:
     assert added_s(1) > 0
     assert added_s(9) == pytest.approx(added_s(1) + 4 * (added_s(3) - added_s(1)), rel=0.02)
     assert added_s(9) > 3 * added_s(1)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_zero_3_works_for_frozen_parameters_too_in_each_pass(checkpointing: bool) -> None:
+    def hooks(stage: int) -> float:
+        step = as_asked(HALF, batch=8, deepspeed=stage, lora=2, checkpointing=checkpointing)
+        return sum(each.count for each in step.operators if each.name in ("deepspeed_hooks", "deepspeed_gathers"))
+
+    _, adapters = trained(as_asked(HALF, batch=8, lora=2))
+    assert hooks(2) == pytest.approx(3 * HOOK_OPERATORS * adapters)
+    assert hooks(3) == pytest.approx(3 * GATHER_OPERATORS * (2 + checkpointing) * (adapters + TENSORS))
 
 
 def test_longer_sequences_hide_what_the_host_does() -> None:
@@ -77,11 +89,22 @@ def test_the_allocator_keeps_buckets_in_which_the_update_does_not_fit() -> None:
     assert (need.update, need.gathered) == (3 * 4e9, 2e9)
 
 
+def test_zero_3_may_update_in_parts() -> None:
+    """It is not refused where it needs 1e9 parameters' gradients in fp32 at a time, and not all."""
+    memory = replace(HALF.memory, trained_bytes=8e9, points=((8e9, 0.0),))  # type: ignore[type-var]
+    job = replace(JOB, step=replace(HALF, memory=memory))
+    whole, parts = (JobMemory(job, strategy=f"deepspeed-zero{stage}").need(8, 1) for stage in (2, 3))
+    assert whole is not None
+    assert parts is not None
+    assert (whole.update, parts.update) == (3 * 8e9, 3 * 8e9)
+    assert parts.bytes - parts.low > whole.bytes - whole.low + 10e9
+
+
 def test_parameters_in_fp32_have_no_copies() -> None:
-    wide: StepOperators = as_asked(STEP, batch=8, deepspeed=True)
+    wide: StepOperators = as_asked(STEP, batch=8, deepspeed=2)
     assert wide == STEP
     frozen = replace(HALF, operators=tuple(each for each in HALF.operators if each.phase != "optimizer"))
-    assert as_asked(frozen, batch=8, deepspeed=True) == frozen
+    assert as_asked(frozen, batch=8, deepspeed=2) == frozen
 
 
 def test_gradients_of_every_micro_batch_are_exchanged() -> None:
@@ -96,3 +119,5 @@ def test_gradients_of_every_micro_batch_are_exchanged() -> None:
 
     assert sent_s(9, "zero2") == pytest.approx(sent_s(1, "zero2"), rel=0.2)
     assert sent_s(9, "deepspeed-zero2") > 3 * sent_s(1, "deepspeed-zero2")
+    for name in ("fsdp", "deepspeed-zero3"):  # which gather parameters for each of them
+        assert sent_s(9, name) > 5 * sent_s(1, name)

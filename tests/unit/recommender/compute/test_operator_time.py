@@ -46,6 +46,23 @@ def test_a_faster_data_sheet_never_takes_longer() -> None:
     assert MODEL.operators(work, faster_cores)[0] < 0.8 * before[0]
 
 
+def test_attention_in_fp32_makes_three_products_of_tf32_of_each() -> None:
+    """In torch's memory-efficient kernel, which is half as fast as flash attention."""
+
+    def attention(name: str, dtype: str) -> Operator:
+        return Operator("attention", "forward", f"scaled_dot_product_{name}_attention", dtype, (32, 8192, 8192, 128),
+                        4.0 * 32 * 8192 * 8192 * 128, 1e6, 1, 1, grows=0)  # fmt: skip
+
+    work = [attention("flash", "bf16"), attention("efficient", "bf16"), attention("efficient", "fp32")]
+    gpu, older = CATALOG.gpu("A100-SXM4-40GB"), CATALOG.gpu("V100-SXM2-16GB")
+    flash_s, half_s, fp32_s = MODEL.operators(work, gpu)
+    assert half_s == pytest.approx(2 * flash_s, rel=0.01)
+    assert fp32_s == pytest.approx(6 * half_s, rel=0.01)  # TF32 is half as fast as bf16
+    assert MODEL.operators(work[2:], gpu, tf32=True)[0] == fp32_s
+    assert older.fp32_tflops is not None
+    assert MODEL.operators(work[2:], older)[0] > work[2].flops / (older.fp32_tflops * 1e12)
+
+
 def test_bytes_in_the_kernel_of_another_operator_take_time_and_no_start() -> None:
     """torch.compile joins operators: the launch of the kernel is counted with one of them, its bytes with all."""
     gpu = CATALOG.gpu("A100-SXM4-40GB")

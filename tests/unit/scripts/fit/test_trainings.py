@@ -26,13 +26,13 @@ def asks(folder: Path, source: str, *rows: dict[str, object]) -> tuple[list[Ask]
 def test_a_published_row_is_asked_with_its_settings(tmp_path: Path) -> None:
     [ask], left_out = asks(tmp_path, "qwen", {})
     assert not left_out
-    assert ask.model.endswith(".json")
+    assert ask.model == "scripts.fit.trained_models:outside_qwen1-1_8b"  # without autocast under DeepSpeed
     assert (ask.gpus, ask.batch, ask.step_s, ask.memory_gib) == (4, 1, 1.5, 10.0)  # its memory is that of all GPUs
     assert (ask.settings.lora, ask.settings.qlora, ask.settings.grad_accum, ask.settings.strategy) == (
         64,
         None,
         8,
-        "fsdp",
+        "deepspeed-zero3",
     )
     assert ask.counted["checkpointing"] is True
     assert (ask.settings.lora_targets, ask.settings.lora_precision) == ("all-linear", "bf16")
@@ -44,7 +44,9 @@ def test_a_published_row_is_asked_with_its_settings(tmp_path: Path) -> None:
 def test_a_loss_of_the_trainings_own_code_is_counted_as_it_is(tmp_path: Path) -> None:
     [packed], _ = asks(tmp_path, "qwen", {"method": "qlora", "precision": "fp16 int4 GPTQ"})
     assert packed.model == "scripts.fit.trained_models:outside_qwen1-1_8b"
-    assert packed.counted["inputs"] == ("input_ids=int64:256", "attention_mask=int64:256", "labels=int64:256")
+    assert packed.counted["inputs"] == ("input_ids=int64:256", "labels=int64:256")
+    [alone], _ = asks(tmp_path, "qwen", {"gpus": 1})
+    assert alone.model == "scripts.fit.trained_models:fp32_qwen1-1_8b"
     tuned = ["packed; each", "+compile; each", "+chunked CE; each", "LoRA (after offloading); each"]
     rows: list[dict[str, object]] = [{"method": "full", "notes": each} for each in tuned]
     found, _ = asks(tmp_path, "torchtune", *rows)

@@ -363,8 +363,8 @@ RULES = (
          "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
     Rule("micro_batches", "Micro-batches are too small",
-         f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, and "
-         f"forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
+         f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
+         f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
          "such an operator costs hardly more for more samples; two or three passes may be of several losses",
          FINDING_STEPS, "the graph was not read, the model is compiled, or a device does not wait for "
          f"launches or has used {percent(1 - FREE_MEMORY_SHARE)} of its memory", micro_batches),

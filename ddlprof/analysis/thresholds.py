@@ -78,6 +78,7 @@ ARITHMETIC_FLOPS = 1e9  # a second: one core reaches ten times as much; with les
 THREADED_OPERATOR_S = 200e-6  # dividing an operator among threads costs 5 to 20 us
 LOOPED_TENSORS = 50  # with fewer, the loop around their operators takes little of an update
 LOOPED_TENSOR_S = 500e-6  # for a parameter: ten operators and more, each launched from Python in 5 to 20 us
+MICRO_BATCHES = 4  # fewer backward passes may be those of a generator and its critic
 LAUNCHED_OPERATOR_S = 40e-6  # the same, of which starting its operators is the most
 SMALL_OPERATOR_S = 200e-6  # forward and backward of a node of the graph: with more, computing is not launching
 LOOPED_NODES = 200  # in a graph: with fewer, no loop of small operators is worth a word

@@ -378,7 +378,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(6, 0.05, 900.0, 8e-6)),
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
-    "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 1}),
+    "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
                       facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),

@@ -133,16 +133,17 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
 def _of_computing(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:
     """The finding to act on where computing bounds the step, and its own finding speaks of something smaller.
 
-    That is the first one that is more than an info where a faster machine would else be all that is proposed, and where
-    a stall can be avoided beside computing, one about computing that gains more.
+    That is the first one that is more than an info where only an info, or a faster machine, would be proposed; and
+    where a stall can be avoided beside computing, one about computing that gains half as much again.
     """
     found = [each for each in findings if each.severity != "info"]
     if verdict.stall is None:
-        return next(iter(found), None) if own is None and verdict.severity != "unknown" else None
+        others = own is None or own.severity == "info"
+        return next(iter(found), None) if others and verdict.severity != "unknown" else None
     if verdict.name != "COMPUTE-BOUND":
         return None
-    gain_s = own.gain_s or 0.0 if own is not None else 0.0
-    return next((each for each in found if each.about == "compute" and (each.gain_s or 0.0) > gain_s), None)
+    least_s = 1.5 * (own.gain_s or 0.0) if own is not None else 0.0
+    return next((each for each in found if each.about == "compute" and (each.gain_s or 0.0) > least_s), None)
 
 
 def _first_of_job(

@@ -55,7 +55,7 @@ def percent(share: float) -> str:
 
 def tenths_of_percent(share: float) -> str:
     """`22.4 %`, `-0.3 %`: a share in per cent with one decimal, however small."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:,.1f} %"
 
 
 def signed_percent(share: float) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,5 +57,18 @@ def _latest(folder: Path) -> list[Path]:
         inside = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
     except OSError:
         return []
-    begun = [(found[1], int(found[2] or 1), name) for name in inside if (found := BEGUN.search(name))]
+    begun = [(*when, name) for name in inside if (when := _began(folder / name))]
     return [folder / name for *_, name in sorted(begun, reverse=True)]
+
+
+def _began(run: Path) -> tuple[str, int] | None:
+    """When a run began, by its name, or by its manifest where --out named it; None: it is no run."""
+    if found := BEGUN.search(run.name):
+        return found[1], int(found[2] or 1)
+    from ddlprof.model.manifest import MANIFEST_NAME
+
+    try:
+        created_ns = json.loads((run / MANIFEST_NAME).read_bytes())["created_unix_ns"]
+        return f"{datetime.fromtimestamp(created_ns / 1e9):%Y%m%d-%H%M%S}", 1
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return None

@@ -149,10 +149,18 @@ def call(arguments: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         command = _command_path(error, arguments)
-        message = _renamed(command, error) or " ".join(error.format_message().split()).rstrip(".")
+        message = _renamed(command, error) or _plainly(error.format_message())
         complain(f"{message} (see {command} --help)")
         return _USAGE_EXIT_CODE
     return result if isinstance(result, int) else 0
+
+
+def _plainly(message: str) -> str:
+    """A usage error in one line, without the words of the library that checked the value."""
+    text = " ".join(message.split()).rstrip(".")
+    return re.sub(r"(?<=: )Value error, |, unable to parse string as an? \w+$", "", text).replace(
+        ": Input should be", ": it should be"
+    )
 
 
 def _renamed(command: str, usage_error: Exception) -> str | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 30.0
 """The time between two lines about progress, where there is no terminal."""
 _NARROWEST = 40
-_LABELLED = re.compile(r"(?:(?: {2})?[A-Za-z][\w-]*(?: [\w-]+)?  +|[A-Z][a-z]{7} )(?=\S)")
+_LABELLED = re.compile(r"(?:(?: {2})?[A-Za-z][\w/-]*(?: [\w-]+)?  +|[A-Z][a-z]{7} )(?=\S)")
 _COMMAND = "next: ddlprof "
 """A line with a command to copy is left to the terminal."""
 _GAPS = re.compile(r"\S  +(?=\S)")
@@ -142,22 +142,26 @@ def _print_in_colour(text: str) -> None:
 
 
 @contextmanager
-def progress(what: str, at_once: bool = False) -> Iterator[Callable[[int, int], None]]:
+def progress(what: str, at_once: bool = False, began_s: float | None = None) -> Iterator[Callable[[int, int], None]]:
     """Yields `advance(done, total)`: on a terminal a bar with the time left, which goes away at the end, elsewhere a
-    line now and then, for logs.
+    line now and then, for logs. The first `advance(0, total)` says that what came before was no part of it.
 
     The bar appears once the work has taken a second, or `at_once` where its first part may take long or nobody advances
-    it: it has the time so far until then.
+    it: it has the time so far until then. `began_s`: when the work began, where this is a later part of it.
     """
-    began_s = said_s = time.monotonic()
+    start_s = said_s = time.monotonic() if began_s is None else began_s
+    begun = False
     bar = _bar(what) if at_once and is_terminal(sys.stderr) else None
 
     def advance(done: int, total: int) -> None:
-        nonlocal bar, said_s
+        nonlocal bar, start_s, said_s, begun
         now_s = time.monotonic()
-        if not done or now_s - began_s <= PATIENCE_S:
+        if not begun and not done:
+            start_s = said_s = now_s
+        begun = True
+        if not done or now_s - start_s <= PATIENCE_S:
             return
-        left_s = (now_s - began_s) * (total - done) / done
+        left_s = (now_s - start_s) * (total - done) / done
         if not is_terminal(sys.stderr):
             if now_s - said_s >= LINE_EVERY_S and done < total:
                 said_s = now_s

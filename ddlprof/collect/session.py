@@ -367,13 +367,13 @@ class Session:
         leave_word(self.rank_output, Unfinished(status, exit_code, end, message), self.options.quiet)
 
     def _note_what_is_missing(self) -> None:
-        if not self.progress.steps and not self._begun:
-            self.writer.note("steps", NO_TORCH)
-        elif not self.progress.steps and self._only_forwards():
-            self.writer.note("steps", NO_BACKWARD)
         note = self.assembler.boundaries.note()
         if note is not None:
             self.writer.note("optimizer", note)
+        elif not self.progress.steps and not self._begun:
+            self.writer.note("steps", NO_TORCH)
+        elif not self.progress.steps and self._only_forwards():
+            self.writer.note("steps", NO_BACKWARD)
         if self.recorder.failure:
             self.writer.note("recorder", f"stopped recording: {self.recorder.failure}")
         for message in self.input.close():

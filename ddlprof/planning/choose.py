@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.units import count
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -116,11 +118,17 @@ def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
     why = " (a small one, behind which communication cannot hide)" if small else ""
     price = f", about {usd_of(best.placement):.2f} USD" if hourly_usd else ""
     return (
-        f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
-        f" {best.batch_per_gpu}{why}, would teach most for its price ({seconds / 60:.0f} minutes with start-up{price}):"
+        f"one more run, on {_gpus(best.placement)} of {plan.instance_type} with batch {best.batch_per_gpu}{why},"
+        f" would teach most for its price ({seconds / 60:.0f} minutes with start-up{price}):"
         f" the 80 % interval of a step of the first plan reaches {100 * best.share_now:.0f} % above its mean, then"
         f" {100 * best.share_then:.0f} %. Add it with: ddlprof recommend RUN NEW_RUN ..."
     )
+
+
+def _gpus(placement: tuple[int, ...]) -> str:
+    """`8 GPUs`, `2 x 8 GPUs`: those of a placement."""
+    alike = len(placement) > 1 and len(set(placement)) == 1
+    return f"{len(placement)} x {placement[0]} GPUs" if alike else count(sum(placement), "GPU")
 
 
 def placement_on(used: tuple[int, ...], nodes: int | None) -> Callable[[str], tuple[int, ...]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _SETTLED_MS = 300
+_LONGEST_MS = 180_000  # on a busy machine, of a long page
 
 
 @contextmanager
@@ -36,6 +37,7 @@ def take(
 ) -> None:  # fmt: skip
     """A picture of the beginning of the page, or of the whole."""
     view = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    view.set_default_timeout(_LONGEST_MS)
     view.goto(page.as_uri())
     if whole:
         for plot in view.locator("[data-chart]").all():

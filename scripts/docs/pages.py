@@ -1,13 +1,14 @@
 """Takes pictures of every kind of page, to be looked at: at 390 and 1440 pixels, light and dark, and on paper.
 
-`python -m scripts.docs.pages FOLDER` trains the example on one process and on two, makes their pages and those of the
-other commands, and puts all into the folder; `--page FILE` takes pictures of a page that is there instead. Needs
-playwright, pypdfium2 and a Chromium.
+`python -m scripts.docs.pages FOLDER` trains the example on one process and on two, and jobs that hang and restart,
+makes their pages and those of the other commands, and puts all into the folder; `--page FILE` takes pictures of a page
+that is there instead. Needs playwright, pypdfium2 and a Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,12 +27,23 @@ WIDTHS, HEIGHT = (390, 1440), 900
 Scheme = Literal["light", "dark"]
 _ONE = ("run", "--quiet", "--out", "one", EXAMPLE)
 _TWO = ("run", "--quiet", "--out", "two", "--nproc-per-node", "2", EXAMPLE)
-RUNS = (_ONE, _TWO)
+_HUNG = (
+    "run", "--quiet", "--out", "hung", "--hang-after", "3", "--nproc-per-node", "2",
+    str(ROOT / "scripts/jobs/hangs.py"), "sleeps",
+)  # fmt: skip
+_RESUMED = (
+    "run", "--quiet", "--out", "resumed", "--", "torchrun", "--max-restarts", "2",
+    str(ROOT / "scripts/jobs/resuming.py"), ".", "60", "25,42",
+)  # fmt: skip
+RUNS: tuple[tuple[str, ...], ...] = (_ONE, _TWO, _HUNG, _RESUMED)
+_OF_HANGS = {"TIMEOUT_S": "8", "LONG_S": "30"}
 _LAYOUTS = ("--layouts", "auto", "--gpus", "64", "--global-batch", "512")
 _ASKED = ("--batch", "2,4,8", "--samples", "300000", "--budget", "12h")
 PAGES: dict[str, tuple[str, ...]] = {
     "one-process": ("report", "one"),
     "two-ranks": ("report", "two", "--instance", "g5.12xlarge"),
+    "hang": ("report", "hung"),
+    "attempts": ("report", "resumed"),
     "comparison": ("compare", "one", "two"),
     "plans": ("recommend", GPT2, *_ASKED),
     "layouts": ("recommend", GPT2, "--samples", "300000", "--budget", "30d", *_LAYOUTS),
@@ -43,8 +55,11 @@ PAGES: dict[str, tuple[str, ...]] = {
 def make_pages(folder: Path) -> list[Path]:
     """The pages of all kinds, in the folder; a run that is there already is taken."""
     pages = [(*words, "-o", f"{name}.html") for name, words in PAGES.items()]
-    for words in (*(each for each in RUNS if not (folder / each[3]).exists()), *pages):
-        subprocess.run([sys.executable, "-m", "ddlprof", *words], cwd=folder, check=True)
+    command, environment = [sys.executable, "-m", "ddlprof"], {**os.environ, **_OF_HANGS}
+    for words in (each for each in RUNS if not (folder / each[each.index("--out") + 1]).exists()):
+        subprocess.run([*command, *words], cwd=folder, env=environment, check=words is not _HUNG)
+    for words in pages:
+        subprocess.run([*command, *words], cwd=folder, check=True)
     return [folder / f"{name}.html" for name in PAGES]
 
 

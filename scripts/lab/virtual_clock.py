@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ddlprof.base import real_time
+from ddlprof.collect import core
 from ddlprof.collect.process.clocks import ThreadClock
 
 _LOOK_S = 0.001
@@ -153,13 +155,22 @@ class HostClock:
             pass
 
 
+def _nap(clock: VirtualClock, woken: threading.Event, us: int, look: bool) -> None:
+    """As the core's, which waits for the host's time."""
+    clock.wait(woken, us / 1e6)
+    woken.clear()
+
+
 @contextlib.contextmanager
 def installed(clock: VirtualClock | None = None) -> Iterator[VirtualClock]:
     """For sessions begun in here this clock is the host's, and no thread ever waits for a processor."""
     clock = clock or VirtualClock()
     replaced: list[tuple[Any, str, Any]] = []
     names = ("perf_counter", "perf_counter_ns", "process_time_ns", "sleep", "thread_time_ns", "time_ns", "wait")
-    changes = [(real_time.time, name, staticmethod(getattr(clock, name))) for name in names]
+    changes: list[tuple[Any, str, Any]] = [(real_time.time, name, staticmethod(getattr(clock, name))) for name in names]
+    if core.C is not None:
+        woken = threading.Event()
+        changes += [(core.C, "nap", partial(_nap, clock, woken)), (core.C, "wake", woken.set)]
     for owner, name, value in (*changes, (ThreadClock, "delay_ns", staticmethod(lambda schedstat: 0))):
         replaced.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)

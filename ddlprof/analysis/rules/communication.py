@@ -15,6 +15,7 @@ from ddlprof.analysis.thresholds import (
     HUGE_BUCKET_BYTES,
     SMALL_BUCKET_BYTES,
     SMALL_BUCKETS,
+    UNUSED_LOOKS,
     WARN_SHARE,
 )
 from ddlprof.base.units import either, gib, percent, significant, size
@@ -77,6 +78,8 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     exposed = exposed_s(facts, others)
     if exposed is None or exchanges_too_often(facts) or bucket_size(facts) is not None:
         return None
+    if (facts.training.unused_iterations or 0) >= UNUSED_LOOKS and _mostly_latency(facts):
+        return None  # one of the few messages is of that search
     evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
     comm = facts.comm
     if comm is not None:
@@ -171,6 +174,7 @@ RULES = (
          FINDING_STEPS, "the strategy is not DDP, or transfers are not told from waits",
          bucket_size),
     Rule("gradient_traffic", "Links carry less than the ranks exchange", MOVING, WORTH, FINDING_STEPS,
-         "communication is not measured, `no_sync` or `bucket_size` speaks, or lines of the script or broadcasts of "
+         "communication is not measured, `no_sync` or `bucket_size` speaks, `unused_search` does and messages are "
+         "small, or lines of the script or broadcasts of "
          "buffers are what is waited for", gradient_traffic, trains_otherwise=True),
 )  # fmt: skip

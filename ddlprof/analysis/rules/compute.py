@@ -25,6 +25,7 @@ from ddlprof.analysis.thresholds import (
     LOOP_OF_LOOPS_SHARE,
     LOOP_SAMPLES,
     LOOPED_NODES,
+    MICRO_BATCHES,
     NODES_OF_A_LAYER,
     SMALL_OPERATOR_S,
     STARVED_SHARE,
@@ -223,7 +224,7 @@ def micro_batches(facts: Facts) -> Issue | None:
     """Finds micro-batches so small that a pass takes as long as its operators cost whatever they compute."""
     number, nodes, step = facts.training.micro_batches or 1, facts.model.graph_nodes, facts.mean_s("step")
     size, peak = facts.devices.memory_bytes, facts.devices.peak_bytes
-    if number < 2 or not nodes or not step or facts.model.compiled:
+    if number < MICRO_BATCHES or not nodes or not step or facts.model.compiled:
         return None
     if facts.device != "cpu" and (
         not facts.launch_bound or not size or (peak or size) > (1 - FREE_MEMORY_SHARE) * size
@@ -236,9 +237,14 @@ def micro_batches(facts: Facts) -> Issue | None:
         return None
     batch = facts.training.batch_per_rank
     of = f" of {count(batch, 'sample')}" if batch is not None else ""
-    evidence = f"{number} micro-batches{of} a step; forward and backward take {1e6 * each_s:.0f} µs for each of their "
+    evidence = (
+        f"{number} backward passes{of} a step; forward and backward take {1e6 * each_s:.0f} µs for each of their "
+    )
     evidence += f"{number} x {nodes} operators, about what starting it costs for one sample or many"
-    action = "larger micro-batches, and fewer of them, for the same samples in an update: their gradient is the same"
+    action = (
+        "larger micro-batches, and fewer of them, where they are parts of what an update takes: the gradient is the "
+    )
+    action += "same"
     if facts.training.batch_statistics is not False:
         action += " (but for BatchNorm, whose statistics are then those of more samples)"
     return Issue("micro-batches are too small", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
@@ -357,10 +363,10 @@ RULES = (
          "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
     Rule("micro_batches", "Micro-batches are too small",
-         f"{percent(WARN_SHARE)} of the step to gain, by all micro-batches of a step but one, where forward and "
-         f"backward take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
-         "such an operator costs hardly more for more samples", FINDING_STEPS,
-         "a step has one micro-batch, the graph was not read, the model is compiled, or a device does not wait for "
+         f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
+         f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
+         "such an operator costs hardly more for more samples; two or three passes may be of several losses",
+         FINDING_STEPS, "the graph was not read, the model is compiled, or a device does not wait for "
          f"launches or has used {percent(1 - FREE_MEMORY_SHARE)} of its memory", micro_batches),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
          f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "

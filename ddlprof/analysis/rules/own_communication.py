@@ -17,6 +17,7 @@ from ddlprof.analysis.thresholds import (
     LINE_OF_STEP_SHARE,
     SMALL_BUCKET_BYTES,
     SMALL_BUCKETS,
+    UNUSED_LOOKS,
 )
 from ddlprof.base.units import gib, percent, size
 from ddlprof.model.issuers import BUFFERS, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
@@ -24,8 +25,6 @@ from ddlprof.model.issuers import BUFFERS, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
 _ALL_GRADIENTS = 0.5
 """A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
 _NO_MORE = 1.5
-_UNUSED_LOOKS = 4
-"""A control flow that leaves parameters out in some iterations may have been missed in fewer looks."""
 _WHOLE = 0.05
 """How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
 _DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
@@ -91,7 +90,7 @@ def buffer_broadcast(facts: Facts) -> Issue | None:
 def unused_search(facts: Facts) -> Issue | None:
     """Finds a search for unused parameters that never finds any."""
     looked, sent = facts.training.unused_iterations or 0, facts.issued.of(REDUCER)
-    if facts.world_size < 2 or facts.training.strategy != "ddp" or looked < _UNUSED_LOOKS:
+    if facts.world_size < 2 or facts.training.strategy != "ddp" or looked < UNUSED_LOOKS:
         return None
     shortest = min((each.fastest_s for each in sent if each.fastest_s is not None), default=None)
     gain = None if shortest is None or sum(each.number for each in sent) < 2 else min(shortest, facts.moving_of(sent))
@@ -220,7 +219,7 @@ RULES = (
          FINDING_STEPS, "it is not known who issues the collectives, or buffers other than running statistics change",
          buffer_broadcast),
     Rule("unused_search", "DDP searches for unused parameters and finds none",
-         f"`find_unused_parameters`, and nothing found in {_UNUSED_LOOKS} iterations",
+         f"`find_unused_parameters`, and nothing found in {UNUSED_LOOKS} iterations",
          "fewer may have missed a control flow that leaves parameters out; a warning if the message that it adds to "
          f"each backward takes {percent(LINE_OF_STEP_SHARE)} of the step", FINDING_STEPS,
          "the strategy is not DDP", unused_search),

@@ -97,6 +97,7 @@ class _Search:
     def run(self, evaluations: int) -> SplitStrategy:
         starts = list(dict.fromkeys(_starts(self._problem)))
         self._most = len(starts) + 2 * evaluations
+        self._advance(0, self._most)
         starts.sort(key=self._step_s)
         if self._step_s(starts[0]) == math.inf:
             starts = [self._packed()]

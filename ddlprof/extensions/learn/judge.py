@@ -61,7 +61,11 @@ class Lesson:
     """The jobs that taught nothing, by their place in the input, each with the reason."""
 
 
-def learn(workloads: Sequence[Workload], coefficients: Coefficients | None = None) -> Lesson:
+def learn(
+    workloads: Sequence[Workload],
+    coefficients: Coefficients | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Lesson:
     """Learns from jobs, each a workload with all its measurements. Their order does not matter."""
     shipped = coefficients or Coefficients.shipped()
     order = sorted(range(len(workloads)), key=lambda index: workload_text(workloads[index]))
@@ -71,7 +75,10 @@ def learn(workloads: Sequence[Workload], coefficients: Coefficients | None = Non
     if len(used) < LEAST_JOBS:
         why_not = f"corrections are judged by jobs left out, which takes {LEAST_JOBS} jobs; there are {len(used)}"
         return Lesson(None, (), why_not, unused)
-    folds = [(fitted_to([used[i] for i in train]), [used[i] for i in test]) for train, test in _folds(len(used))]
+    folds, splits = [], list(_folds(len(used)))
+    for train, test in splits:
+        folds.append((fitted_to([used[i] for i in train]), [used[i] for i in test]))
+        progress(len(folds), len(splits) + 1)  # the last is the one to all
     parts = [row for fitted, left_out in folds for row in _compared(left_out, shipped, fitted, cases_of_parts)]
     of_parts = _errors(parts)
     kept = {(row.what, row.of) for row in of_parts if row.used}

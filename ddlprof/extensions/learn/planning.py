@@ -7,6 +7,7 @@ learn_from("ddlprof-runs").lesson.learned
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     from ddlprof.recommender import Workload
 
 
-def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None = None) -> Learning:
-    """Learns from all runs under a folder or in a bucket. `progress(runs read, runs in all)`.
+Watch = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+"""`with watch("reading runs") as advance: advance(done, total)`."""
 
-    Raises UserError where there is no run.
-    """
+
+def _unwatched(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    return nullcontext(lambda done, total: None)
+
+
+def learn_from(folder: str | Path, watch: Watch = _unwatched) -> Learning:
+    """Learns from all runs under a folder or in a bucket. Raises UserError where there is no run."""
     from ddlprof.extensions.learn.judge import learn
     from ddlprof.extensions.learn.report import Learning
     from ddlprof.planning.job import identity, joined
@@ -33,20 +39,21 @@ def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None =
         raise UserError("; ".join([f"{folder}: no run in it", *found.left_out, "make one with: ddlprof run SCRIPT"]))
     jobs: dict[object, list[tuple[str, Workload]]] = {}
     unused: list[tuple[str, str]] = []
-    for number, run in enumerate(found.runs, 1):
-        try:
-            job = _usable(run.path)
-            key = identity(job)
-            seen = [workload.measurements for _, workload in jobs.get(key, [])]
-            if job.workload.measurements in seen:
-                raise UserError("a copy of another run")
-            jobs.setdefault(key, []).append((run.path, job.workload))
-        except DdlprofError as error:
-            unused.append((run.path, str(error).removeprefix(f"{run.path}: ")))
-        if progress:
-            progress(number, len(found.runs))
+    with watch("reading runs") as advance:
+        for number, run in enumerate(found.runs, 1):
+            try:
+                job = _usable(run.path)
+                key = identity(job)
+                seen = [workload.measurements for _, workload in jobs.get(key, [])]
+                if job.workload.measurements in seen:
+                    raise UserError("a copy of another run")
+                jobs.setdefault(key, []).append((run.path, job.workload))
+            except DdlprofError as error:
+                unused.append((run.path, str(error).removeprefix(f"{run.path}: ")))
+            advance(number, len(found.runs))
     merged = [(joined([each for _, each in runs]), tuple(path for path, _ in runs)) for runs in jobs.values()]
-    lesson = learn([workload for workload, _ in merged])
+    with watch("fitting") as advance:
+        lesson = learn([workload for workload, _ in merged], progress=advance)
     unused += [(path, reason) for index, reason in lesson.unused for path in merged[index][1]]
     used = sum(len(paths) for index, (_, paths) in enumerate(merged) if index not in dict(lesson.unused))
     return Learning(str(folder), lesson, used, tuple(sorted(unused)), tuple(found.left_out))

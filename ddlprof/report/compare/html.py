@@ -18,6 +18,7 @@ from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 
 _LONGEST_NAME = 40
 _LEAST_S = 1e-12  # of a step, so that its interval may begin at nothing
+_FARTHEST = 10.0  # times as fast
 _BADGES = {FASTER: ("faster", "ok"), SLOWER: ("slower", "warning"), FEW_STEPS: ("too few steps", "info")}
 _NO_BADGE = ("no difference", "ok")
 
@@ -107,9 +108,11 @@ def _sentences(data: ComparisonData) -> Iterator[str]:
     factor = math.sqrt((data.step.a_s + shift.high_s) / max(data.step.a_s + shift.low_s, _LEAST_S))
     half_s = (shift.high_s - shift.low_s) / 2
     if data.step.word not in (FASTER, SLOWER):
+        apart = f"{percent(1 - 1 / factor)} faster or {percent(factor - 1)} slower than A"
         yield (
-            f"B would have to be {percent(1 - 1 / factor)} faster or {percent(factor - 1)} slower than A to be told "
-            "from noise."
+            f"B would have to be {apart} to be told from noise."
+            if factor <= _FARTHEST
+            else "The steps of both are too uneven: even ten times as fast could be noise."
         )
     else:
         least = min(abs(shift.low_s), abs(shift.high_s))

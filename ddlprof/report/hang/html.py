@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from ddlprof.analysis.hang_facts import Hang
+from ddlprof.analysis.hang_facts import BUSY, Hang
 from ddlprof.analysis.hang_words import advice, does, headline, label, most_telling
 from ddlprof.base.units import short_time
-from ddlprof.report.html.element import table, tag
-from ddlprof.report.html.shell import Section
+from ddlprof.report.html.element import Html, table, tag
+from ddlprof.report.html.shell import Section, verdict_box
+
+
+def box(found: Hang) -> Html:
+    """The finding as the verdict on the job, which comes before that on its steps."""
+    since = f"no step had ended for {short_time(found.for_s)}"
+    return verdict_box(headline(found), label(found).lower(), "critical", [("Why", since), ("Next", advice(found))])
 
 
 def section(found: Hang) -> Section:
@@ -18,8 +24,7 @@ def section(found: Hang) -> Section:
         if line.stack
     ]
     body = [
-        tag("p", tag("strong", headline(found))),
-        tag("p", f"No step had ended for {short_time(found.for_s)}. {advice(found).capitalize()}."),
+        *([tag("p", f"{headline(found)}. {advice(found).capitalize()}.")] if found.kind == BUSY else []),
         table("What every rank did", ["Rank", "Does", "At", "For"], rows, left={0, 1, 2}),
         *stacks,
     ]

@@ -21,7 +21,7 @@ window.ddlprof = (function () {
   function number(value) {
     if (value === null || value === undefined || value !== value) return "not measured";
     var size = Math.abs(value);
-    if (size > 0 && size < 0.01) return value.toLocaleString("en", { maximumSignificantDigits: 3 });
+    if (size > 0 && size < 0.1) return value.toLocaleString("en", { maximumSignificantDigits: 3 });
     var digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3;
     return value.toLocaleString("en", { maximumFractionDigits: digits });
   }

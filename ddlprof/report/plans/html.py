@@ -235,10 +235,14 @@ def _plans(shown: Sequence[ShownPlan], accepted: Sequence[Plan]) -> Section | Ab
     words = ["GPUs", *(["Where"] * several), "Bound by", "Notes"]
     place = "" if several else f", in {min(places)}"
     more = f", {len(shown):,} of {len(accepted):,}" if len(accepted) > len(shown) else ""
+    costs = [row.plan.cost_usd or 0.0 for row in shown]
+    last = "" if costs == sorted(costs) else ", those that rather do not fit in memory last"
     figures = ["Time [80 %]", "Cost USD [80 %]", "Batch"]
     head = ["#", "Machines", *figures, *words]
     return Section(
-        "plans", title, table(f"By cost{place}{more}", head, rows, left={0, 1, *range(2 + len(figures), len(head))})
+        "plans",
+        title,
+        table(f"By cost{place}{more}{last}", head, rows, left={0, 1, *range(2 + len(figures), len(head))}),
     )
 
 

@@ -42,6 +42,7 @@ def _best(plans: Sequence[Plan]) -> Section | Absent:
     title = "The best layout on each machine"
     if not plans:
         return Absent(title, "no layout fits on any machine")
+    any_rejected = any(plan.rejection for plan in plans[:_ROWS])
     rows: list[list[Content]] = [
         [
             where(plan), plan.layout or "", duration(plan.time_s or 0.0), significant(plan.cost_usd or 0.0),
@@ -49,17 +50,16 @@ def _best(plans: Sequence[Plan]) -> Section | Absent:
             scale_for(plan.step_s or 0.0).time(plan.step_s or 0.0),
             "" if plan.mfu is None else percent(plan.mfu),
             significant((plan.tokens_per_s or 0.0) / plan.gpus),
-            "" if plan.memory_gib_needed is None else f"{plan.memory_gib_needed:.0f}",
-            plan.rejection,
+            "" if plan.memory_gib_needed is None else f"{plan.memory_gib_needed:.0f}", *[plan.rejection] * any_rejected,
         ]
         for plan in plans[:_ROWS]
     ]  # fmt: skip
     head = [
         "Machines", "Layout", "Time", "USD", "GPUs", "Micro-batch", "Accumulated", "Step", "MFU", "Tokens/s of a GPU",
-        "Memory GiB", "Rejected",
+        "Memory GiB", *["Rejected"] * any_rejected,
     ]  # fmt: skip
     more = f", the first {_ROWS} of {len(plans):,}" if len(plans) > _ROWS else ""
-    return Section("layouts", title, table(f"As ranked{more}", head, rows, left={0, 1, len(head) - 1}))
+    return Section("layouts", title, table(f"In the order of the plans{more}", head, rows, left={0, 1, 11}))
 
 
 def _step(plans: Sequence[Plan]) -> Section | Absent:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.analysis.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.hang_facts import BUSY
+from ddlprof.analysis.hang_facts import BUSY, FAILED, KILLED
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.phases import PhaseLine
 from ddlprof.analysis.rules.facts import idle_share
@@ -20,7 +20,7 @@ from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.verdict import VerdictLine, judge_run
-from ddlprof.base.units import listed, ranges, seconds_of
+from ddlprof.base.units import count, listed, ranges, seconds_of
 from ddlprof.model.classes import TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.dimensions import DimensionLine, dimension_lines
@@ -228,7 +228,7 @@ def build_report(
         steady_steps=headline.steady_steps if headline else 0,
         times=times,
         outliers=_outliers(headline) if headline else None,
-        verdict=_verdict(judged.verdict, hang) if judged else None,
+        verdict=_verdict(judged.verdict, hang, (job.checkpoints if job else None) or 0) if judged else None,
         late_rank=_late_rank(headline) if headline else None,
         idle_share=idle_share(headline) if headline else None,
         other_lines=[SampledLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
@@ -255,11 +255,17 @@ def build_report(
     )
 
 
-def _verdict(verdict: VerdictLine, hang: Hang | None) -> VerdictLine:
-    """The verdict, whose advice no rule gave comes after what stopped the training."""
+def _verdict(verdict: VerdictLine, hang: Hang | None, saved: int) -> VerdictLine:
+    """The verdict, whose advice no rule gave comes after what stopped the training. `saved`: its checkpoints."""
     if hang is None or hang.kind == BUSY or verdict.rule is not None:
         return verdict
-    return replace(verdict, next="first mend what stopped the training; how fast its steps were comes after that")
+    action = "first mend what stopped the training; how fast its steps were comes after that"
+    if saved and hang.kind in (FAILED, KILLED):
+        action += (
+            f"; it had written {count(saved, 'checkpoint')}: torchrun --max-restarts=3 starts its ranks again after "
+        )
+        action += "a failure, and a script that resumes from there loses less"
+    return replace(verdict, next=action)
 
 
 def _hang(run: RunData) -> Hang | None:

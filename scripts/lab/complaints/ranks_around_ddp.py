@@ -14,7 +14,7 @@ if __name__ == "__main__":
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10)))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     clock = OwnClock()
-    for _ in range(400):
+    for _ in range(2000):
         x, y = torch.randn(64, 64), torch.randint(0, 10, (64,))
         optimizer.zero_grad()
         scores = model.module(x) if FAULT else model(x)

@@ -13,10 +13,14 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    data = TensorDataset(torch.randn(6400, 64), torch.randint(0, 10, (6400,)))
+    data = TensorDataset(torch.randn(1600, 3, 32, 32), torch.randint(0, 10, (1600,)))
     sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(data)
     loader = DataLoader(data, batch_size=32, sampler=sampler)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10)))
+    model = DistributedDataParallel(
+        nn.Sequential(
+            nn.Conv2d(3, 24, 3), nn.ReLU(), nn.Conv2d(24, 24, 3), nn.AvgPool2d(28), nn.Flatten(), nn.Linear(24, 10)
+        )
+    )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     clock = OwnClock()
     for epoch in range(4):

@@ -245,6 +245,8 @@ def test_a_faster_machine_is_proposed_where_nothing_else_is() -> None:
     kept = Finding("kept_graphs", "warning", "losses are kept with their graphs", "", "loss.item()", 50)
     assert _of_computing(computes, None, [kept]) is kept
     assert _of_computing(computes, kept, [kept]) is None
+    shared = Finding("shared_machine", "info", "the training waits for processors", "", "end the other work", 50)
+    assert _of_computing(computes, shared, [kept, shared]) is kept
     assert _of_computing(computes, None, [replace(kept, severity="info")]) is None
     assert _of_computing(Verdict("DATA-BOUND", "critical", "data", 0.6), None, [kept]) is None
 
@@ -253,7 +255,7 @@ def test_a_faster_machine_is_proposed_where_nothing_else_is() -> None:
     ("name", "gain_s", "severity", "first"),
     [
         ("COMPUTE-BOUND", 0.6, "warning", True),
-        ("COMPUTE-BOUND", 0.05, "warning", False),  # less than the stall
+        ("COMPUTE-BOUND", 0.14, "warning", False),  # hardly more than the stall
         ("COMPUTE-BOUND", None, "warning", False),
         ("COMPUTE-BOUND", 0.6, "info", False),
         ("DATA-BOUND", 0.6, "warning", False),  # that is what bounds the step

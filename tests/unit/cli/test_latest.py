@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.latest import run_named
 from ddlprof.cli.parser import call
 from ddlprof.report.run.columns import RUN_COLUMNS
-from tests.golden.runs import header, step, write_rank
+from tests.golden.runs import header, manifest, step, write_rank
 
 RUNS = Path("ddlprof-runs")
 NAMES = ["b-20260101-120000", "a-20260102-090000", "a-20260102-090000-2", "a-20260102-090000-10"]
@@ -31,6 +33,21 @@ def test_the_latest_is_the_one_that_began_last(capsys: pytest.CaptureFixture[str
         str(RUNS / NAMES[-1]), str(RUNS / NAMES[-1]), str(RUNS / NAMES[-2]), str(RUNS / NAMES[0]),
     ]  # fmt: skip
     assert f"last~1 is {RUNS / NAMES[-2]}" in capsys.readouterr().err
+
+
+def test_a_run_that_was_named_began_when_its_manifest_says(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, year in (("named", 2027), ("early", 2025)):
+        (RUNS / name).mkdir()
+        manifest().write(RUNS / name)
+        path = RUNS / name / "manifest.json"
+        created_ns = int(datetime(year, 6, 1).timestamp() * 1e9)
+        path.write_text(json.dumps({**json.loads(path.read_text()), "created_unix_ns": created_ns}))
+    for name, text in (("words", "{"), ("list", "[]"), ("none", "{}"), ("far", '{"created_unix_ns": 1e99}')):
+        (RUNS / name).mkdir()
+        (RUNS / name / "manifest.json").write_text(text)
+    assert [run_named(text) for text in ("last", "last~1", "last~5")] == [
+        str(RUNS / name) for name in ("named", NAMES[-1], "early")
+    ]
 
 
 def test_a_path_is_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,8 @@ def what_is_wrong(code: int, said: str, command: str) -> str:
         return f"exit code {code}"
     if "Traceback" in said or "bug of ddlprof" in said:
         return "a traceback"
+    if re.search("Value error, |Input should|parse string", said):
+        return "words of the library that checked the value"
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Usage: ")]
     if not lines or len(lines) > MOST_LINES or len(said) > MOST_CHARACTERS:
         return f"{len(lines)} lines"
@@ -66,6 +68,7 @@ def test_mistakes_are_answered(
 def test_a_bad_answer_is_found() -> None:
     assert what_is_wrong(0, "", "x") == "exit code 0"
     assert what_is_wrong(2, "Traceback (most recent call last)", "x y") == "a traceback"
+    assert what_is_wrong(2, "--top: Input should be", "x --top 0").startswith("words of the library")
     assert what_is_wrong(2, "a\n" * 9, "x y") == "9 lines"
     assert what_is_wrong(2, "ddlprof: no", "report nope") != ""
     assert what_is_wrong(2, "ddlprof: nope: there is no run", "report nope") == ""

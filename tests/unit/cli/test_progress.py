@@ -21,11 +21,12 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys:
     now_s = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     with screen.progress("simulating") as advance:
+        now_s += 600  # before it begins
         for done in range(0, 2001, 100):
             now_s += 4
             advance(done, 2000)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["ddlprof: simulating: 35 %, about 59.4 s left", "ddlprof: simulating: 75 %, about 21.3 s left"]
+    assert lines == ["ddlprof: simulating: 40 %, about 48 s left", "ddlprof: simulating: 80 %, about 16 s left"]
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

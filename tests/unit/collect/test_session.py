@@ -91,12 +91,15 @@ def test_the_manifest_is_there_from_the_start_without_secrets(tmp_path: Path) ->
     assert manifest.world_size == 1
 
 
-def test_it_says_that_no_optimizer_has_the_wanted_name(tmp_path: Path) -> None:
+def test_it_says_that_no_optimizer_has_the_wanted_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an evaluation came last, whose forwards are all that is still known."""
+    monkeypatch.setattr(Session, "_only_forwards", lambda session: True)
     recording = Session(Options(out=str(tmp_path), step_optimizer="Adam"), "train", [])
     update(recording, 3)
     recording.finish("ok", 0)
     why = "--step-optimizer Adam is none of those that stepped: SGD (parameters: 1)"
     assert ("n", Note("optimizer", why)) in records(tmp_path)
+    assert not [each for _, each in records(tmp_path) if isinstance(each, Note) and each.source == "steps"]
 
 
 def test_hooks_that_cannot_be_installed_are_no_error_of_the_import(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,9 +61,11 @@ def characterize(
         raise UserError("nothing is left to run: skip fewer experiments")
     network = _network(network_run, nproc_per_node, planned) if network_run else None
     directory = _directory(out, target)
+    began_s = time.monotonic()
     for number, each in enumerate(planned, start=1):
         complain(f"run {number} of {len(planned)}, {each.describe()}")
-        with progress(f"run {number} of {len(planned)}", at_once=True):
+        with progress(f"run {number} of {len(planned)}", at_once=True, began_s=began_s) as advance:
+            advance(number - 1, len(planned))
             run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
     destinations.write({"table": as_table, "json": json_of}, comparison)

@@ -82,10 +82,10 @@ def _side_by_side(data: SimulatedData, unit: words.TimeUnit) -> Section:
 
 def _longest_waits(data: SimulatedData, unit: words.TimeUnit) -> Section | Absent:
     """Who pays for the mean."""
-    title = "The jobs that waited longest"
+    title, several = "The jobs that waited longest", len(data.blocks) > 1
     rows: list[list[Content]] = [
         [
-            words.title(block), line.policy, short(waited.job_id, _LONGEST_TITLE), str(waited.gpus),
+            *[words.title(block)] * several, line.policy, short(waited.job_id, _LONGEST_TITLE), str(waited.gpus),
             _figure(waited.waited_s / unit.seconds), "" if waited.slowdown is None else _figure(waited.slowdown),
         ]
         for block in data.blocks
@@ -94,12 +94,14 @@ def _longest_waits(data: SimulatedData, unit: words.TimeUnit) -> Section | Absen
     ]  # fmt: skip
     if not rows:
         return Absent(title, "no job waited")
-    head = ["Case", "Policy", "Job", "GPUs", f"Without GPUs [{unit.name}]", "Slowdown"]
+    head = [*["Case"] * several, "Policy", "Job", "GPUs", f"Without GPUs [{unit.name}]", "Slowdown"]
     note = (
         "Slowdown is the completion time over the time alone. A policy with a good mean may starve a few jobs:"
         " fairness is then near 0, and they are here."
     )
-    return Section("waits", title, [table(title, head, rows, left={0, 1, 2}), tag("p", note)])
+    return Section(
+        "waits", title, [table("The longest waits of each policy", head, rows, left=range(2 + several)), tag("p", note)]
+    )
 
 
 def _dimensions(data: SimulatedData) -> Section | Absent:

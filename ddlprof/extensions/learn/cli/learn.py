@@ -31,8 +31,7 @@ def learn(
     from ddlprof.extensions.learn.planning import learn_from
 
     destinations = wanted(out, format, FORMATS)
-    with progress("reading runs") as advance:
-        found = learn_from(folder, advance)
+    found = learn_from(folder, progress)
     renderers = {"table": report.render, "json": report.as_json}
     if found.lesson.learned is None:
         Wanted([Destination("table", None)]).write(renderers, found)

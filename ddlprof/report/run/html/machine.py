@@ -22,9 +22,14 @@ _LABELS = {
     "cpu_percent": "CPU of the machine",
     "memory_used_bytes": "Memory used on the machine",
     "process_rss_bytes": "Resident memory of a rank",
+    "process_private_bytes": "Resident memory that a rank shares with nobody",
+    "workers_copied_bytes": "Memory that loader workers copied from their rank",
     "gpu_percent": "GPU busy",
     "gpu_memory_bytes": "GPU memory used",
     "gpu_power_w": "GPU power",
+    "gpu_power_limit_w": "GPU power limit",
+    "gpu_clock_mhz": "GPU clock",
+    "gpu_temperature_c": "GPU temperature",
 }
 
 
@@ -76,9 +81,9 @@ def _counter(subject: Subject, ranks: list[RankAnalysis], name: str) -> Html | N
     if not unit or "peak" in name:
         return None
     lines = list(_lines(ranks, name, factor))
-    if not lines:
-        return None
-    label = _LABELS.get(name, name.rpartition("_")[0].replace("_", " "))
+    if not lines or (name == "workers_copied_bytes" and not any(values.any() for _, _, values in lines)):
+        return None  # a loader whose workers copy nothing is as good as one without any
+    label = _LABELS[name]
     rows: list[list[Content]] = [
         [who, *(significant(value) for value in (values.min(), values.mean(), values.max()))]
         for who, _, values in lines

@@ -52,7 +52,7 @@ def over_time(subject: Subject) -> Section | Absent:
         table=_table(subject),
         height=420,
         steps=(first, last),
-        choice=ChartMenu("Height", ["of usual steps; higher ones are cut off and marked", "of the longest step"])
+        choice=ChartMenu("Height", ["of usual steps, longer ones cut off", "of the longest step"])
         if top is not None
         else None,
     )

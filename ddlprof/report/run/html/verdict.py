@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.hang_facts import BUSY
+from ddlprof.analysis.hang_words import label as hang_label
 from ddlprof.base.units import count, percent, ranges, significant
 from ddlprof.model.classes import MEANINGS, TABLE, TIMES
+from ddlprof.report.hang import html as hung
 from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content, Html, facts, joined, part, table, tag
 from ddlprof.report.html.shell import Absent, Section, verdict_box
@@ -30,8 +33,11 @@ def top(subject: Subject) -> Html:
     severity = verdict.severity if verdict else "unknown"
     name = verdict.headline or verdict.name if verdict else said.get("Verdict", "no step was measured")
     reasons = [(word, said[key]) for word, key in (("Why", "why"), ("Next", "next")) if key in said]
-    rest = [(label, text) for label, text in lines if label not in _SHOWN_ELSEWHERE]
+    hang = subject.report.hang if subject.report.hang and subject.report.hang.kind != BUSY else None
+    shown = {*_SHOWN_ELSEWHERE, *([hang_label(hang)] if hang else [])}
+    rest = [(label, text) for label, text in lines if label not in shown]
     return joined(
+        hung.box(hang) if hang else None,  # what a job that stands still is asked first
         verdict_box(name, _badge(subject, name, severity), severity, reasons),
         _tiles(subject),
         mean_step(subject) if subject.step_s else None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,10 +161,17 @@ def test_recorded_runs_of_a_cpu_teach_nothing(
 
 
 def test_one_line_of_python(runs: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    found = learn_from("runs", lambda done, of: seen.append((done, of)))
+    seen: dict[str, list[tuple[int, int]]] = {}
+
+    @contextmanager
+    def watch(what: str) -> Iterator[Callable[[int, int], None]]:
+        yield lambda done, total: seen.setdefault(what, []).append((done, total))
+
+    found = learn_from("runs", watch)
     assert found.lesson.learned is not None
-    assert seen[-1] == (9, 9)
+    assert seen["reading runs"][-1] == (9, 9)
+    assert seen["fitting"] == [(done, 7) for done in range(1, 7)]  # without each of six jobs, and then with all
+    assert learn_from("runs") == found
 
 
 def test_a_bucket(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -41,6 +41,7 @@ FOUR_TIMES: dict[str, Any] = {
     "comm": CommTotals(40 * MS, None, ["allreduce"], reduced_bytes=400_000_000),
 }
 SMALL = Reductions(400, 100_000_000, 300_000, 0.03, 0.03, 0.00005)
+TINY = Reductions(2, 0, 1000, 0.03, 0.03, 0.005)
 HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 BUFFER = Issued(SourceLocation("", issuers.BUFFERS), "broadcast", 1, 67e6, largest_bytes=67_000_000, moving_s=0.02)
 GRADIENTS = Issued(SourceLocation("", issuers.REDUCER), "allreduce", 4, 1e8, moving_s=0.01)
@@ -201,7 +202,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
                 by(SCATTERED, **FOUR_TIMES | {"strategy": "fsdp"}, device="cpu", free_bytes=GIB)],
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
-    "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30),
+    "gradient_traffic": [ddp(30, reductions=TINY), ddp(30), ddp(30, strategy="fsdp", reductions=None),
+                         ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
     "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES),
                          by(BUFFER, buffers_change=False, batch_statistics=False)],
@@ -345,7 +347,8 @@ SILENT: dict[str, list[Facts]] = {
     "bucket_size": [ddp(30), ddp(5, reductions=SMALL), ddp(30, reductions=SMALL, strategy="fsdp"),
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
-    "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
+    "gradient_traffic": [ddp(30, reductions=TINY, unused_iterations=8), ddp(5),
+                         ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
     "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),
                          by(BUFFER, buffers_change=True, batch_statistics=False)],
@@ -375,7 +378,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(6, 0.05, 900.0, 8e-6)),
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
-    "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 1}),
+    "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
                       facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),

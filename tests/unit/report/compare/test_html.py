@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def test_what_would_change_the_answer_that_there_is_no_difference(tmp_path: Path
     page = render(compared(tmp_path, (1, 1)))
     assert ">no difference</span>" in page
     assert "B would have to be" in page
+
+
+def test_steps_that_are_too_uneven_need_no_impossible_number(tmp_path: Path) -> None:
+    data = compared(tmp_path, (1, 1))
+    assert data.step.mean is not None
+    assert data.step.a_s is not None
+    wide = replace(data.step.mean, low_s=-0.999 * data.step.a_s, high_s=1000 * data.step.a_s)
+    rows = [replace(row, mean=wide) if row is data.step else row for row in data.rows]
+    page = render(replace(data, rows=rows))
+    assert "even ten times as fast could be noise" in page
+    assert "B would have to be" not in page
 
 
 def test_too_few_steps_for_any_answer(tmp_path: Path) -> None:

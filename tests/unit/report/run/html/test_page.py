@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.hang_facts import BUSY
+from ddlprof.analysis.hang_words import headline
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.loss_curve import Curve
 from ddlprof.analysis.run import analyse
@@ -23,6 +25,7 @@ from ddlprof.report.run.html.page import render, subtitle
 from ddlprof.report.run.html.subject import Subject
 from ddlprof.store import load_run
 from tests.golden.runs import MS, NOW_UNIX_NS, header, manifest, simple_run, step, write_golden_run, write_rank
+from tests.unit.report.hang.test_words import FOUND
 from tests.unit.report.html.test_chart import unpacked
 from tests.unit.report.html.test_element import Read
 
@@ -64,6 +67,53 @@ def test_a_shared_machine_is_named_beside_the_verdict(tmp_path: Path) -> None:
     assert "COMPUTE-BOUND 98 % of the step, on a shared machine, warning" in text
     assert "for 50 % of the time the training is ready to run and waits for a processor" in text
     assert "waited for a processor 50 %" in text
+
+
+def test_threads_held_up_on_a_shared_machine_are_told_once(tmp_path: Path) -> None:
+    counters = [
+        ContextRow(at * MS, 99.0, 0, 0, None, None, None, process_queued_ns=at * MS // 2) for at in (0, 200, 400)
+    ]
+    write_rank(tmp_path, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
+    described = manifest()
+    replace(described, training=replace(described.training, cpu_threads=16)).write(tmp_path)
+    verdict = subject(tmp_path).report.verdict
+    assert verdict is not None
+    why = verdict.why
+    assert "; of the steps, " in why
+    assert why.count("the training is ready to run and waits for a processor") == 1
+
+
+def test_counters_have_names_of_their_own_and_workers_that_copied_nothing_no_chart(tmp_path: Path) -> None:
+    def drawn(copied: int) -> str:
+        folder = tmp_path / str(copied)
+        counters = [
+            ContextRow(
+                at * MS, 99.0, 1, 1, 9.0, 1, 9.0, process_private_bytes=1, gpu_clock_mhz=9.0, gpu_temperature_c=9.0,
+                gpu_power_limit_w=9.0, workers_copied_bytes=copied,
+            )
+            for at in (0, 200, 400)
+        ]  # fmt: skip
+        write_rank(folder, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
+        manifest().write(folder)
+        return Page(subject(folder)).read.text
+
+    assert "Resident memory that a rank shares with nobody, in GiB." in drawn(0)
+    assert "GPU power limit, in W." in drawn(0)
+    assert "loader workers copied" not in drawn(0)
+    assert "Memory that loader workers copied from their rank, in GiB." in drawn(1)
+
+
+def test_what_stopped_a_training_comes_before_what_bounds_its_steps(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)])
+    of = subject(tmp_path)
+
+    def top(kind: str) -> str:
+        return Page(replace(of, report=replace(of.report, hang=replace(FOUND, kind=kind)))).read.text
+
+    said = headline(FOUND)
+    assert 0 < top("missing").index(said) < top("missing").index("COMPUTE-BOUND")
+    assert top("missing").count(said) == 1
+    assert top(BUSY).index("COMPUTE-BOUND") < top(BUSY).index("is at work")
 
 
 def test_a_finding_gains_what_at_best_says(tmp_path: Path) -> None:

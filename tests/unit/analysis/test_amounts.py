@@ -51,7 +51,7 @@ def test_which_rank_is_rank_0_changes_nothing(lengths: dict[int, int | None], tm
 
 
 @pytest.mark.parametrize(
-    ("batch", "work", "samples"), [(8, 1.0, 8), (8, 2.5, 3), (8, 0.625, 13), (8, 12.0, 1), (1, 1.5, None)]
+    ("batch", "work", "samples"), [(8, 1.0, 8), (8, 2.5, 3), (8, 0.625, 13), (8, 12.0, None), (16, 16.0, 1)]
 )
 def test_counted_operators_are_those_of_so_many_mean_samples(batch: int, work: float, samples: int | None) -> None:
     found = _of_mean_samples(StepOperators(batch, "fp32", ()), work)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ddlprof.report.run.data import ReportData
     from ddlprof.store import RunData
 
+_ROUNDED = 0.1
+"""How far the work of a whole number of mean samples may be from what was counted."""
+
 
 def load(path: str | Path, *more: str | Path) -> Run:
     """Reads a run directory (complete or torn), or a URL that fsspec can read. Several paths are parts of one run.
@@ -175,7 +178,7 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
         kernels_per_step=kernels_per_step(headline),
         buckets=None if reductions is None else round(reductions),
         assumed=[*_assumed_of_strategy(manifest.training, manifest.world_size), *_disturbed(headline), *assumed_work],
-        step=None if assumed_work else step,
+        step=_of_mean_samples(step, work) if step is not None else None,
         job=_job_facts(headline, manifest, measured, global_batch),
     )
 
@@ -277,8 +280,19 @@ def _work(headline: Attempt) -> tuple[float, list[str]]:
         return 1.0, []
     return work, [
         f"a mean sample of all ranks has {significant(work)} times the tokens of those whose operations were counted:"
-        " as many times the work, and ranks that share it equally"
+        " as many times the work and the memory, and ranks that share it equally"
     ]
+
+
+def _of_mean_samples(step: StepOperators, work: float) -> StepOperators | None:
+    """The counted operators as those of samples of mean length: the same work is that of more of these, or of fewer.
+
+    `work`: that of a mean sample over that of a counted one. None where no whole number of them has that work.
+    """
+    samples = round(step.batch / work)
+    if samples < 1 or abs(samples * work / step.batch - 1) > _ROUNDED:
+        return None
+    return step if samples == step.batch else replace(step, batch=samples)
 
 
 def _global_batch(manifest: Manifest, measured: Measurement) -> int:

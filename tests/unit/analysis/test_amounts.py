@@ -8,8 +8,9 @@ import pytest
 
 from ddlprof.analysis.amounts import Amounts, amounts_of, values_by_step
 from ddlprof.analysis.run import Attempt, analyse
-from ddlprof.api import _work
+from ddlprof.api import _of_mean_samples, _work
 from ddlprof.model.amounts import BatchAmount
+from ddlprof.model.operators import StepOperators
 from ddlprof.store import RankData, load_run
 from tests.golden.runs import MS, header, step, write_rank
 
@@ -47,6 +48,14 @@ def test_which_rank_is_rank_0_changes_nothing(lengths: dict[int, int | None], tm
     assert "times the tokens" in words[0]
     longer = max(lengths, key=lambda rank: lengths[rank] or 0)
     assert found.of_rank(longer) == pytest.approx(4, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("batch", "work", "samples"), [(8, 1.0, 8), (8, 2.5, 3), (8, 0.625, 13), (8, 12.0, None), (16, 16.0, 1)]
+)
+def test_counted_operators_are_those_of_so_many_mean_samples(batch: int, work: float, samples: int | None) -> None:
+    found = _of_mean_samples(StepOperators(batch, "fp32", ()), work)
+    assert (found.batch if found is not None else None) == samples
 
 
 def test_equal_ranks_are_predicted_as_they_were(tmp_path: Path) -> None:

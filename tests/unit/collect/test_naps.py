@@ -49,10 +49,10 @@ def compute(seconds: float) -> None:
 
 def test_a_thread_that_lets_the_lock_go_for_moments_does_not_keep_it() -> None:
     """Without being asked, it gave way to 3 of 80 naps on a machine with nothing else to do."""
-    for _ in range(3):  # a busy machine may take the processor from either thread
+    for _ in range(5):  # a busy machine may take the processor from either thread
         with naps() as ends:
             compute(2.0)
-        if len(ends) > 2.0 / NAP_S * 0.5:
+        if len(ends) > 2.0 / NAP_S * 0.3:
             return
     pytest.fail(f"{len(ends)} naps")
 

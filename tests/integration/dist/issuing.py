@@ -43,7 +43,7 @@ def main() -> None:
         works.clear()
         dist.broadcast(torch.ones(3), 0)  # loop
         optimizer.step()
-    del model  # else its reducer, in C++, ends the group under the interpreter's lock, for which gloo's threads may wait
+    del model  # else its reducer ends the group under the interpreter's lock, for which threads of gloo may wait
     dist.destroy_process_group()
 
 

@@ -65,11 +65,6 @@ SCENARIOS = (
         "few and large layers", NetSizes(1024, 2, 2),
         (SlowDevice("slow-1", 0.1, 110), SlowDevice("slow-2", 0.1, 110), SlowDevice("fast", 0.2, 110)), 16,
     ),
-    Scenario(
-        "four unequal", NetSizes(512, 12, 2),
-        (SlowDevice("slow", 0.1, 110), SlowDevice("fast", 0.4, 150), SlowDevice("middle", 0.2, 130),
-         SlowDevice("small", 0.3, 100)), 16,
-    ),
 )  # fmt: skip
 
 

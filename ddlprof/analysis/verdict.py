@@ -93,7 +93,7 @@ def judge_run(
     first = _hiding(findings) or _first_of_job(verdict, own, findings, job) or _of_computing(verdict, own, findings)
     if first is not None:
         if starved_words(facts) in first.evidence:
-            why = why.removesuffix(f"; {starved_words(facts)}")  # said once
+            why = why.removesuffix(_waits(facts))  # said once
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         share = f", {percent(first.share)} of it" if first.share is not None else ""
         words, severity = f"{first.title}{share}", first.severity
@@ -120,8 +120,12 @@ def _with_cause(why: str, verdict: Verdict, own: Finding, facts: Facts) -> str:
     """`why`, with the finding that is acted on where it would only say that computing takes the step."""
     if verdict.name != "COMPUTE-BOUND" or verdict.stall is not None or own.evidence in why:
         return why
-    shared = f"; {starved_words(facts)}" if facts.starved else ""
-    return f"{why.removesuffix(shared)}; {own.title}: {own.evidence}{shared}"
+    return f"{why.removesuffix(_waits(facts))}; {own.title}: {own.evidence}{_waits(facts)}"
+
+
+def _waits(facts: Facts) -> str:
+    """What a reason ends with where the training waits for processors; else nothing."""
+    return f"; {starved_words(facts)}" if facts.starved else ""
 
 
 def _hiding(findings: Sequence[Finding]) -> Finding | None:
@@ -173,7 +177,7 @@ def headline_words(verdict: Verdict, facts: Facts) -> str | None:
 def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     """The reason for the verdict and what to do next: `(why, next)`."""
     why, action = _undecided(verdict, facts) if verdict.name == "UNDECIDED" else _decided(verdict, facts)
-    return (f"{why}; {starved_words(facts)}" if facts.starved else why), action
+    return f"{why}{_waits(facts)}", action
 
 
 def _decided(verdict: Verdict, facts: Facts) -> tuple[str, str]:

@@ -175,6 +175,6 @@ RULES = (
          bucket_size),
     Rule("gradient_traffic", "Links carry less than the ranks exchange", MOVING, WORTH, FINDING_STEPS,
          "communication is not measured, `no_sync` or `bucket_size` speaks, `unused_search` does and messages are "
-         "small, or lines of the script or broadcasts of "
-         "buffers are what is waited for", gradient_traffic, trains_otherwise=True),
+         "small, or lines of the script or broadcasts of buffers are what is waited for", gradient_traffic,
+         trains_otherwise=True),
 )  # fmt: skip

@@ -239,12 +239,12 @@ def micro_batches(facts: Facts) -> Issue | None:
     of = f" of {count(batch, 'sample')}" if batch is not None else ""
     evidence = (
         f"{number} backward passes{of} a step; forward and backward take {1e6 * each_s:.0f} µs for each of their "
+        f"{number} x {nodes} operators, about what starting it costs for one sample or many"
     )
-    evidence += f"{number} x {nodes} operators, about what starting it costs for one sample or many"
     action = (
         "larger micro-batches, and fewer of them, where they are parts of what an update takes: the gradient is the "
+        "same"
     )
-    action += "same"
     if facts.training.batch_statistics is not False:
         action += " (but for BatchNorm, whose statistics are then those of more samples)"
     return Issue("micro-batches are too small", evidence, action, facts.steady_steps, gain / step, gain_s=gain,

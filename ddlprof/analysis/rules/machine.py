@@ -7,7 +7,6 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.pauses import recompilation
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
-from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.thresholds import (
     COPIED_BYTES,
     FINDING_STEPS,
@@ -92,14 +91,18 @@ def slowing_steps(facts: Facts) -> Issue | None:
         where = "on the device" if growth.where == "device" else "in the process"
         evidence += f", while {_rate(growth.bytes_per_step)} a step are added {where} of rank {worst.rank}"
     evidence += f"; {_ALIVE}" if _keeps_graphs(facts) else ""
-    line = {"other": facts.sources, "compute": facts.computing}.get(worst.about, Sources(0, [])).main
+    sources = {"other": facts.sources, "compute": facts.computing}.get(worst.about)
+    line = sources.main if sources is not None else None
     evidence += f"; {percent(line.share)} of it at {line.place.text}" if line is not None else ""
-    action = "what grows with the steps is kept out of them: a hook registered in each of them (handle.remove()), "
-    action += "a tensor that torch.cat makes longer, lists and metrics that are not emptied"
-    title = "steps become slower and slower"
     if growth is not None:
         title = "steps become slower as memory grows"
         action = f"{_KEEP_NONE}, no retain_graph=True, lists and metrics emptied once an epoch"
+    else:
+        title = "steps become slower and slower"
+        action = (
+            "what grows with the steps is kept out of them: a hook registered in each of them (handle.remove()), "
+            "a tensor that torch.cat makes longer, lists and metrics that are not emptied"
+        )
     return Issue(title, evidence, action, worst.steps, gain / step, gain_s=gain,
                  about=worst.about, part="slowing")  # fmt: skip
 

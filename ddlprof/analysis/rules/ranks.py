@@ -177,10 +177,8 @@ def ranks_apart(facts: Facts) -> Issue | None:
     if facts.world_size < 2 or not facts.training.backend or not (none or numbers):
         return None
     what = "a few numbers and no gradients" if numbers else "nothing"
-    evidence = (
-        f"{facts.world_size} ranks exchange {what} in {count(facts.steady_steps, 'step')}: each trains a model of "
-    )
-    evidence += "its own"
+    steps = count(facts.steady_steps, "step")
+    evidence = f"{facts.world_size} ranks exchange {what} in {steps}: each trains a model of its own"
     return Issue("the ranks train apart", evidence,
                  "out = model(x) with the model that DistributedDataParallel returned: model.module(x), or a method of "
                  "model.module, goes around it, and so does training under no_sync()",

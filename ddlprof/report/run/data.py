@@ -263,8 +263,8 @@ def _verdict(verdict: VerdictLine, hang: Hang | None, saved: int) -> VerdictLine
     if saved and hang.kind in (FAILED, KILLED):
         action += (
             f"; it had written {count(saved, 'checkpoint')}: torchrun --max-restarts=3 starts its ranks again after "
+            "a failure, and a script that resumes from there loses less"
         )
-        action += "a failure, and a script that resumes from there loses less"
     return replace(verdict, next=action)
 
 

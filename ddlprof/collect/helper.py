@@ -181,6 +181,8 @@ class Helper:
                 self._sample_start()
             elif self._schedule.is_due(now, self.other_ns, self.steps_ns):
                 self._sample_stack()
+            if self.recorder.workers_started:
+                self._see_workers()
             drains, polls = now >= next_drain or self._drains_soon(), now >= next_poll
             if drains:
                 next_drain = now + _DRAIN_S
@@ -241,6 +243,11 @@ class Helper:
             self.stacks.sample_start(self.recorder.thread or main, self.recorder.recent(), self.recorder.marks)
         except Exception as error:
             self.recorder.drops.add(STACK, error)
+
+    def _see_workers(self) -> None:
+        self.recorder.workers_started = False
+        if self.context is not None:
+            self.context.workers_started()
 
     def _pause(self) -> float:
         if not self.recorder.boundaries:

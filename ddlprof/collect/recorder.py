@@ -130,6 +130,8 @@ class Bookkeeping(_Core):
         self.drops = Drops()
         self.training_loss = TrainingLoss()
         self.worker_lines = WorkerLines()
+        self.workers_started = False
+        """Whether a loader has started workers that the helper thread has not looked at."""
         self.collector = CollectorTimes()
         self.after_backward: Callable[[], None] | None = None
         """Called in the training thread when a backward has ended, before its end is recorded."""

@@ -228,6 +228,8 @@ class ContextRow:
     """The processor time so far of all threads of the process and of its children, such as a loader's workers."""
     workers_copied_bytes: Shared[int | None] = None
     """The memory that its children have copied of what they share with the process, since they were first seen."""
+    workers_new_bytes: Shared[int | None] = None
+    """The memory that its living children have taken since they were first seen, without what they copied so."""
 
 
 @dataclass(frozen=True, slots=True)

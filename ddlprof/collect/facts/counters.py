@@ -20,9 +20,9 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.drops import COUNTER, Drops
-from ddlprof.collect.facts.copied_memory import CopiedMemory
 from ddlprof.collect.facts.health import HealthSampler
 from ddlprof.collect.facts.host_energy import HostEnergy
+from ddlprof.collect.facts.worker_memory import WorkerMemory
 from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow
 
@@ -42,6 +42,7 @@ class ContextSampler:
         self._cpu = _HostCpu()
         self._process = _Process()
         self._device = _Device()
+        self._workers = WorkerMemory(time.perf_counter_ns, time.thread_time_ns)
         self._readers: dict[str, Callable[[], Number]] = {
             "cpu_percent": self._cpu.percent,
             "memory_used_bytes": _memory_used_bytes,
@@ -49,7 +50,8 @@ class ContextSampler:
             "process_private_bytes": self._process.private_bytes,
             "process_queued_ns": _process_queued_ns,
             "job_cpu_ns": _job_cpu_ns,
-            "workers_copied_bytes": CopiedMemory(time.perf_counter_ns, time.thread_time_ns).copied_bytes,
+            "workers_copied_bytes": self._workers.copied_bytes,
+            "workers_new_bytes": self._workers.new_bytes,
             "gpu_percent": self._device.reader("percent"),
             "gpu_memory_bytes": self._device.reader("memory_bytes"),
             "gpu_power_w": self._device.reader("power_w"),
@@ -71,6 +73,10 @@ class ContextSampler:
         if all(value is None for value in values.values()):
             return None
         return ContextRow(self._clock() - self._origin_ns, **values)  # type: ignore[arg-type]
+
+    def workers_started(self) -> None:
+        """Looks at a loader's workers before they have copied much, so that what they copy from now on is seen."""
+        attempt(self._workers.look)
 
     def health(self, last: bool = False) -> list[HealthReading]:
         """What has changed of the counters of a sick machine, once in ten seconds and at the end of the training."""

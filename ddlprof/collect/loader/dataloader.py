@@ -268,6 +268,7 @@ class Loaders:
                 original(iterator, loader, *args, **kwargs)
             finally:
                 loader.worker_init_fn = user
+            self.recorder.workers_started = True
             with contextlib.suppress(TypeError):  # as in `_id_of`
                 self.workers[iterator] = workers
 

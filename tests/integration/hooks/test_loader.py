@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, SequentialSampler, get_worker_info
 
+from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Flag
 from scripts.lab.virtual_clock import VirtualClock
@@ -160,6 +162,15 @@ def test_the_users_init_function_is_left_alone(profiling: Profiling) -> None:
         loader = DataLoader(Drawing(), BATCH, num_workers=1, worker_init_fn=seed_numpy)
         iterator = iter(loader)
         assert loader.worker_init_fn is seed_numpy
+        next(iterator)
+
+
+def test_workers_are_looked_at_when_they_have_started(profiling: Profiling, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = threading.Event()
+    monkeypatch.setattr(ContextSampler, "workers_started", lambda sampler: seen.set())
+    with profiling():
+        iterator = iter(DataLoader(Drawing(), BATCH, num_workers=1))
+        assert seen.wait(30)
         next(iterator)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from ddlprof.base import real_time
 from ddlprof.collect import helper as module
+from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.process.stack_schedule import FIRST_LOOK_S
 from ddlprof.collect.recorder import Recorder
@@ -255,6 +256,16 @@ def test_it_wakes_up_more_often_to_look_at_the_stack_while_much_is_other(rig: Ri
     assert helper._pause() == FIRST_LOOK_S
     helper.other_ns = 50
     assert helper._pause() < FIRST_LOOK_S
+
+
+def test_workers_are_looked_at_once_when_they_have_started(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    wakes, seen = iter([False, False, True]), list[int]()
+    rig.helper.context = ContextSampler(0, time.perf_counter_ns)
+    monkeypatch.setattr(rig.helper.context, "workers_started", lambda: seen.append(1))
+    monkeypatch.setattr(rig.helper, "_nap", lambda: next(wakes))
+    rig.recorder.workers_started = True
+    rig.helper._loop()
+    assert seen == [1]
 
 
 def test_the_stack_is_still_looked_at_on_the_second_day(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ _LABELS = {
     "process_rss_bytes": "Resident memory of a rank",
     "process_private_bytes": "Resident memory that a rank shares with nobody",
     "workers_copied_bytes": "Memory that loader workers copied from their rank",
+    "workers_new_bytes": "Memory that loader workers have taken since they started",
     "gpu_percent": "GPU busy",
     "gpu_memory_bytes": "GPU memory used",
     "gpu_power_w": "GPU power",
@@ -81,8 +82,8 @@ def _counter(subject: Subject, ranks: list[RankAnalysis], name: str) -> Html | N
     if not unit or "peak" in name:
         return None
     lines = list(_lines(ranks, name, factor))
-    if not lines or (name == "workers_copied_bytes" and not any(values.any() for _, _, values in lines)):
-        return None  # a loader whose workers copy nothing is as good as one without any
+    if not lines or (name.startswith("workers") and not any(values.any() for _, _, values in lines)):
+        return None  # a loader whose workers copy or take nothing is as good as one without any
     label = _LABELS[name]
     rows: list[list[Content]] = [
         [who, *(significant(value) for value in (values.min(), values.mean(), values.max()))]

@@ -18,7 +18,6 @@ import pytest
 
 from ddlprof.collect.facts import counters as counters_of_machine
 from ddlprof.collect.facts import machine as facts_of_machine
-from ddlprof.collect.facts.copied_memory import CopiedMemory
 from ddlprof.collect.facts.counters import ContextSampler, peak_rss_bytes
 from ddlprof.collect.facts.machine import (
     cpu_quota_cores,
@@ -26,6 +25,7 @@ from ddlprof.collect.facts.machine import (
     platform_name,
     versions,
 )
+from ddlprof.collect.facts.worker_memory import WorkerMemory
 from ddlprof.instance_catalog.processors import single_thread_speed
 
 CpuTimes = namedtuple("CpuTimes", ["user", "system", "idle", "iowait", "guest", "guest_nice"])
@@ -217,7 +217,7 @@ def test_a_failure_disables_only_its_counter(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_available_is_no_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(CopiedMemory, "copied_bytes", lambda self: None)  # of children of other tests
+    monkeypatch.setattr(WorkerMemory, "look", lambda self: None)  # of children of other tests
     monkeypatch.setattr(counters_of_machine, "_PROC", tmp_path)
     for name in ("psutil", "pynvml", "torch"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -1,4 +1,4 @@
-"""What children copy of the memory that they share with their parent, by Linux's figures."""
+"""What children copy of the memory that they share with their parent, and what they take, by Linux's figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.facts.copied_memory import CopiedMemory
+from ddlprof.collect.facts.worker_memory import WorkerMemory
 
 MIB = 2**20
 
@@ -22,7 +22,7 @@ class Children:
         self.folder = folder
         self.now_ns = 0
         cpu_ns = itertools.count(0, 1_000_000)
-        self.copied = CopiedMemory(lambda: self.now_ns, lambda: next(cpu_ns), str(folder))
+        self.memory = WorkerMemory(lambda: self.now_ns, lambda: next(cpu_ns), str(folder))
         (folder / f"self/task/{os.getpid()}").mkdir(parents=True)
 
     def read(self, **children: tuple[int, int]) -> int | None:
@@ -36,7 +36,7 @@ class Children:
                 f"Rss: {2 * anonymous << 10} kB\nPrivate_Clean:  9 kB\nPrivate_Dirty:  {private << 10} kB\n"
                 f"Anonymous:      {anonymous << 10} kB\nLazyFree:  0 kB\n"
             )
-        return self.copied.copied_bytes()
+        return self.memory.copied_bytes()
 
 
 @pytest.fixture
@@ -50,16 +50,21 @@ def test_pages_that_are_no_longer_shared_were_copied(children: Children) -> None
 
 
 def test_memory_of_their_own_is_no_copy(children: Children) -> None:
-    children.read(p1=(10, 300))
-    assert children.read(p1=(110, 400)) == 0
-    assert children.read(p1=(140, 420)) == 10 * MIB
+    children.read(p1=(10, 300), p2=(10, 300))
+    assert children.memory.new_bytes() == 0
+    assert children.read(p1=(110, 400), p2=(10, 300)) == 0
+    assert children.memory.new_bytes() == 100 * MIB
+    assert children.read(p1=(140, 420), p2=(40, 330)) == 10 * MIB
+    assert children.memory.new_bytes() == 150 * MIB
+    assert children.read(p1=(140, 420)) == 10 * MIB  # what the other one had is free
+    assert children.memory.new_bytes() == 120 * MIB
 
 
-def test_workers_that_start_anew_have_copied_nothing_yet(children: Children) -> None:
+def test_workers_that_start_anew_have_copied_and_taken_nothing_yet(children: Children) -> None:
     children.read(p1=(10, 300))
-    children.read(p1=(60, 300))
-    assert children.read(p2=(10, 300)) == 0
-    assert children.read() is None
+    children.read(p1=(60, 320))
+    assert children.read(p2=(10, 300)) == children.memory.new_bytes() == 0
+    assert children.read() is children.memory.new_bytes() is None
 
 
 def test_readings_that_take_long_are_rare(children: Children) -> None:
@@ -75,7 +80,7 @@ def test_a_child_that_has_ended_or_may_not_be_read_is_left_out(children: Childre
     (children.folder / "2").rmdir()
     (children.folder / "2").write_text("")
     children.now_ns += 1_000_000_000
-    assert children.copied.copied_bytes() == 0
+    assert children.memory.copied_bytes() == 0
 
 
 @pytest.fixture
@@ -101,7 +106,7 @@ def reader() -> Iterator[tuple[int, int]]:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")
 def test_a_child_copies_a_list_by_reading_it(reader: tuple[int, int]) -> None:
     to_child, of_child = reader
-    copied = CopiedMemory(itertools.count().__next__, lambda: 0)
+    copied = WorkerMemory(itertools.count().__next__, lambda: 0)
     before = copied.copied_bytes()
     if before is None:
         pytest.skip("this system does not tell the children of a process or their memory")

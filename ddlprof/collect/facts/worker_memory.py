@@ -1,4 +1,4 @@
-"""How much memory the children of this process, such as a loader's workers, have copied of what they share with it.
+"""What the children of this process, such as a loader's workers, copy of its memory, and how much new memory they take.
 
 A forked process shares its parent's pages until one of them writes there. To read an object of Python is to write its
 reference count, so workers copy a list of objects page by page, though nobody changes it. Linux tells for each process
@@ -21,8 +21,11 @@ _SPARING = 200
 _FIELD = re.compile(rb"^(Private_Dirty|Anonymous): +(\d+) kB", re.MULTILINE)
 
 
-class CopiedMemory:
-    """The bytes that the living children have copied since they were first seen. One object serves one thread."""
+class WorkerMemory:
+    """The bytes that the living children have copied, or taken anew, since they were first seen.
+
+    One object serves one thread. None: there are no children, or the system does not tell.
+    """
 
     def __init__(self, clock: Callable[[], int], cpu_clock: Callable[[], int], proc: str = "/proc") -> None:
         """`cpu_clock`: of this thread, so that readings on a busy machine are not taken for long ones."""
@@ -31,23 +34,35 @@ class CopiedMemory:
         self._next_ns = 0
         self._first: dict[int, tuple[int, int]] = {}
         """The private and the anonymous bytes of each child when it was first seen."""
-        self._last: int | None = None
+        self._copied: int | None = None
+        self._new: int | None = None
 
-    def copied_bytes(self) -> int | None:
-        """The sum over the children, or that of the last reading; None: there are none, or the system does not tell."""
+    def look(self) -> None:
+        """Reads the memory of all children, unless the last reading is not long enough ago."""
         now, begin = self._clock(), self._cpu_clock()
         if now < self._next_ns:
-            return self._last
-        copied: dict[int, int] = {}
+            return
+        found: dict[int, tuple[int, int]] = {}
         for child in self._children():
             with suppress(OSError, KeyError):  # it has ended, or is none of ours
-                private, anonymous = self._memory(child)
-                first = self._first.setdefault(child, (private, anonymous))
-                copied[child] = max(0, private - first[0] - max(0, anonymous - first[1]))
-        self._first = {child: self._first[child] for child in copied}
-        self._last = sum(copied.values()) if copied else None
+                found[child] = self._memory(child)
+        self._first = {child: self._first.get(child, memory) for child, memory in found.items()}
+        copied = new = 0
+        for child, (private, anonymous) in found.items():
+            first_private, first_anonymous = self._first[child]
+            taken = max(0, anonymous - first_anonymous)
+            copied, new = copied + max(0, private - first_private - taken), new + taken
+        self._copied, self._new = (copied, new) if found else (None, None)
         self._next_ns = now + _SPARING * (self._cpu_clock() - begin)
-        return self._last
+
+    def copied_bytes(self) -> int | None:
+        """What they have copied, by a reading now or by the last one."""
+        self.look()
+        return self._copied
+
+    def new_bytes(self) -> int | None:
+        """The memory that is new to them, by the reading of `copied_bytes`. That of a child that has ended is free."""
+        return self._new
 
     def _children(self) -> list[int]:
         try:

@@ -27,6 +27,8 @@ from ddlprof.analysis.rules.signals import (
     find_growths,
     find_throttled,
     find_uneven,
+    find_worker_growths,
+    free_bytes,
     lag_share,
     peak_rises,
 )
@@ -110,6 +112,7 @@ class HostFacts:
     """The bytes free at the last reading, on the machine with the fewest."""
     copied_bytes: int | None = None
     """The most that the workers of a rank have copied of the memory that they share with its process."""
+    worker_growths: list[MemoryGrowth] = field(default_factory=list)
     cpu_16bit: tuple[str, ...] | None = None
     """The 16-bit types that the processors compute in."""
 
@@ -353,8 +356,9 @@ def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent
         cpu_percent=cpu_percent,
         queued_share=headline.queued_share,
         other_cores=other_cores([rank.data for rank in headline.ranks], busy),
-        free_bytes=_host_free_bytes(host, headline.ranks),
+        free_bytes=free_bytes(host, headline.ranks),
         copied_bytes=_most(headline.ranks, "workers_copied_bytes"),
+        worker_growths=find_worker_growths(headline.ranks),
         cpu_16bit=tuple(host["cpu_16bit"]) if "cpu_16bit" in host else None,
     )
 
@@ -489,9 +493,3 @@ def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _most(ranks: Sequence[RankAnalysis], name: str) -> int | None:
     values = np.concatenate([_known(rank.data.context[name]) for rank in ranks])
     return int(values.max()) if len(values) else None
-
-
-def _host_free_bytes(host: dict[str, Any], ranks: Sequence[RankAnalysis]) -> int | None:
-    total = host.get("memory_bytes")
-    last = [used[-1] for rank in ranks if len(used := _known(rank.data.context["memory_used_bytes"]))]
-    return int(max(0, total - max(last))) if isinstance(total, int) and last else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.pauses import recompilation
@@ -50,24 +52,39 @@ def memory_creep(facts: Facts) -> Issue | None:
     step_s = facts.mean_s("step")
     if not step_s:
         return None
-    fastest = max(facts.devices.growths, key=lambda growth: (growth.bytes_per_step, -growth.rank))
-    hours = _hours_left(facts, fastest, step_s)
+    fastest = _fastest(facts.devices.growths)
+    hours = _hours_left(facts, facts.devices.growths, step_s)
     if hours is not None and hours > _NEVER_H:
         return None
     where = "on the device" if fastest.where == "device" else "in the process"
     evidence = f"{gib(fastest.bytes_now)} {where} of rank {fastest.rank}, {_rate(fastest.bytes_per_step)} a step"
-    if hours is not None:
-        evidence += f": out of memory in {_time(hours)}"
-    severity = "info"
-    if hours is not None and hours <= _WARNING_H:
-        severity = "critical" if hours <= _CRITICAL_H else "warning"
-    named = [growth.rank for growth in facts.devices.growths]
-    whose = "" if len(named) == facts.world_size else f" of rank{'s' * (len(named) > 1)} {ranges(named)}"
+    evidence += _until(hours)
+    whose, named = _ranks_of(facts.devices.growths, facts)
     action = "see what keeps tensors or results of each step: lists of losses without .item() or .detach(), caches"
     if _keeps_graphs(facts):
         evidence, action = f"{evidence}; {_ALIVE}", _KEEP_NONE
     return Issue(f"memory{whose} grows all the time", evidence, action, fastest.readings,
-                 ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
+                 ranks=named, severity=_urgency(hours))  # fmt: skip
+
+
+def worker_memory(facts: Facts) -> Issue | None:
+    """Finds workers of a loader whose memory grows all the time, and estimates when none will be left."""
+    growths, workers, step_s = facts.host.worker_growths, facts.training.loader_workers, facts.mean_s("step")
+    if not growths or not workers or not step_s:
+        return None
+    hours = _hours_left(facts, growths, step_s)
+    if hours is not None and (hours > _NEVER_H or _lasts_for_an_epoch(facts, hours, step_s)):
+        return None
+    fastest = _fastest(growths)
+    evidence = f"{gib(fastest.bytes_now)} that {count(workers, 'loader worker')} of rank {fastest.rank} have taken "
+    evidence += f"since they started, {_rate(fastest.bytes_per_step)} a step{_until(hours)}"
+    action = (
+        "drop what each __getitem__ keeps (self.cache[i] = ..., lists, readers with their buffers), bound it "
+        "(functools.lru_cache(maxsize=...)), or fill it once, in arrays, before the workers are forked: they share it"
+    )
+    whose, named = _ranks_of(growths, facts)
+    return Issue(f"memory of loader workers{whose} grows all the time", evidence, action, fastest.readings,
+                 ranks=named, severity=_urgency(hours))  # fmt: skip
 
 
 def slowing_steps(facts: Facts) -> Issue | None:
@@ -150,16 +167,47 @@ def _keeps_graphs(facts: Facts) -> bool:
     return (facts.training.kept_graphs or 0) >= KEPT_GRAPHS
 
 
-def _hours_left(facts: Facts, growth: MemoryGrowth, step_s: float) -> float | None:
+def _fastest(growths: Sequence[MemoryGrowth]) -> MemoryGrowth:
+    return max(growths, key=lambda growth: (growth.bytes_per_step, -growth.rank))
+
+
+def _hours_left(facts: Facts, growths: Sequence[MemoryGrowth], step_s: float) -> float | None:
     """The hours until the memory is used up. All ranks of a machine share its memory."""
+    growth = _fastest(growths)
     if growth.where == "device":
         if facts.devices.memory_bytes is None:
             return None
         return max(0.0, facts.devices.memory_bytes - growth.bytes_now) / growth.bytes_per_step * step_s / 3600
     if facts.host.free_bytes is None:
         return None
-    together = growth.bytes_per_step * min(len(facts.devices.growths), facts.ranks_per_node)
+    together = growth.bytes_per_step * min(len(growths), facts.ranks_per_node)
     return facts.host.free_bytes / together * step_s / 3600
+
+
+def _lasts_for_an_epoch(facts: Facts, hours: float, step_s: float) -> bool:
+    """Whether workers that end with their epoch, as far as known, end before the memory does."""
+    training = facts.training
+    if training.persistent_workers is not False or not training.dataset_samples or not training.global_batch:
+        return False
+    return 3600 * hours >= training.dataset_samples / training.global_batch * step_s
+
+
+def _ranks_of(growths: Sequence[MemoryGrowth], facts: Facts) -> tuple[str, tuple[int, ...]]:
+    """Whose memory grows, and these ranks; both empty if it is that of all."""
+    named = tuple(growth.rank for growth in growths)
+    if len(named) == facts.world_size:
+        return "", ()
+    return f" of rank{'s' * (len(named) > 1)} {ranges(named)}", named
+
+
+def _until(hours: float | None) -> str:
+    return "" if hours is None else f": out of memory in {_time(hours)}"
+
+
+def _urgency(hours: float | None) -> str:
+    if hours is None or hours > _WARNING_H:
+        return "info"
+    return "critical" if hours <= _CRITICAL_H else "warning"
 
 
 def _rate(number_of_bytes: float) -> str:
@@ -175,14 +223,21 @@ def _time(hours: float) -> str:
     return count(max(round(hours * 60), 1), "minute")
 
 
+_GROWS = (
+    f"from each of {GROWTH_PARTS} parts of the steady steps to the next by {percent(GROWTH_STEADINESS)} of the "
+    f"mean growth, {percent(GROWTH_SHARE)} and {gib(GROWTH_BYTES)} in all; critical if nothing is left in "
+    f"{_CRITICAL_H:.0f} hours, a warning in {_WARNING_H:.0f}, nothing after {_NEVER_H:.0f}"
+)
+
 MEMORY_RULES = (
-    Rule("memory_creep", "Memory grows all the time",
-         f"from each of {GROWTH_PARTS} parts of the steady steps to the next by {percent(GROWTH_STEADINESS)} of the "
-         f"mean growth, {percent(GROWTH_SHARE)} and {gib(GROWTH_BYTES)} in all; critical if nothing is left in "
-         f"{_CRITICAL_H:.0f} hours, a warning in {_WARNING_H:.0f}, nothing after {_NEVER_H:.0f}",
+    Rule("memory_creep", "Memory grows all the time", _GROWS,
          "caches and allocators grow to a plateau; a leak does not slow down", GROWTH_READINGS,
          "mapped files cannot be told from the process's own memory (not Linux), or `recompilation` or `slowing_steps` "
          "speaks", memory_creep),
+    Rule("worker_memory", "Memory of loader workers grows all the time", _GROWS,
+         "workers that start anew with each epoch give back what they took", GROWTH_READINGS,
+         "workers that end with their epoch end before the memory does, or the system does not tell (only Linux does)",
+         worker_memory),
     Rule("slowing_steps", "Steps become slower and slower",
          f"the median steps of {GROWTH_PARTS} parts of the steady steps longer from part to part, but for one pair, by "
          f"{percent(SLOWED_SHARE)} in all on a rank whose memory grows all the time, else {SLOWED_TIMES:g} times as "

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -276,7 +276,7 @@ class MemoryGrowth:
 
     rank: int
     where: str
-    """`process` or `device`."""
+    """`process`, `device` or `workers`: of a loader, without what they share with the process."""
     bytes_per_step: float
     bytes_now: float
     readings: int
@@ -287,21 +287,37 @@ def find_growths(ranks: Sequence[RankAnalysis]) -> list[MemoryGrowth]:
     return [growth for rank in ranks if (growth := _growth(rank)) is not None]
 
 
+def find_worker_growths(ranks: Sequence[RankAnalysis]) -> list[MemoryGrowth]:
+    """The ranks whose loader's workers take more and more memory: that of workers that end is free."""
+    return [growth for rank in ranks if (growth := _growth_of(rank, "workers", "workers_new_bytes")) is not None]
+
+
 def _growth(rank: RankAnalysis) -> MemoryGrowth | None:
     """The growth of the memory of tensors on the device, or of the process on a CPU."""
-    steps, context, steady = rank.data.steps, rank.data.context, rank.times.steady
+    if rank.data.header.device != "cpu":
+        return _growth_of(rank, "device", "gpu_peak_allocated_bytes")
+    return _growth_of(rank, "process", "process_private_bytes")
+
+
+def _growth_of(rank: RankAnalysis, where: str, counter: str) -> MemoryGrowth | None:
+    steps, time_ns, steady = rank.data.steps, rank.data.context["time_ns"], rank.times.steady
     if not steady.any():
         return None
-    where, time_ns, held = "process", context["time_ns"], context["process_private_bytes"]
-    if rank.data.header.device != "cpu":
-        where, held = "device", context["gpu_peak_allocated_bytes"]
     ends_ns = steps["start_ns"] + steps["step_ns"]
     during = (time_ns >= steps["start_ns"][steady][0]) & (time_ns <= ends_ns[-1])
-    held = held[during]
+    held = rank.data.context[counter][during]
     slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
     if slope is None:
         return None
     return MemoryGrowth(rank.data.rank, where, slope, float(held[-1]), len(held))
+
+
+def free_bytes(host: dict[str, Any], ranks: Sequence[RankAnalysis]) -> int | None:
+    """The bytes free at the last reading, on the machine with the fewest."""
+    total = host.get("memory_bytes")
+    used = [rank.data.context["memory_used_bytes"] for rank in ranks]
+    last = [known[-1] for each in used if len(known := each[~np.isnan(each)])]
+    return int(max(0, total - max(last))) if isinstance(total, int) and last else None
 
 
 def peak_rises(ranks: Sequence[RankAnalysis]) -> float | None:

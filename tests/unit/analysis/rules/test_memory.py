@@ -1,4 +1,4 @@
-"""What is said of memory: graphs that are kept, and objects that workers copy."""
+"""What is said of memory: graphs that are kept, objects that workers copy, and what workers take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.slowing import Slowing
-from tests.unit.analysis.rules.made_up import facts
+from tests.unit.analysis.rules.made_up import ddp, facts
+from tests.unit.analysis.rules.memory_cases import LEAKING, WORKERS
 from tests.unit.analysis.rules.test_rules import GROWTH, SLOWING, SPEAKS, found
 
 
@@ -27,6 +28,24 @@ def test_kept_graphs_matter_where_memory_rises() -> None:
         "info",
         "warning",
     ]
+
+
+def test_workers_that_take_all_memory_matter_the_sooner_it_ends() -> None:
+    told = [found("worker_memory", given)[0] for given in SPEAKS["worker_memory"]]
+    assert [each.severity for each in told] == ["critical", "warning", "info", "critical", "critical"]
+    assert "+1 MiB a step: out of memory in 85 minutes" in told[0].evidence
+    assert "out of memory" not in told[2].evidence
+    assert "lru_cache(maxsize=...)" in told[0].next
+
+
+def test_ranks_of_a_machine_share_its_memory() -> None:
+    both = [WORKERS, replace(WORKERS, rank=1)]
+    (finding,) = found("worker_memory", ddp(2, **LEAKING | {"worker_growths": both}, ranks_per_node=2))
+    assert "in 43 minutes" in finding.evidence
+    assert finding.ranks == ()
+    (finding,) = found("worker_memory", ddp(2, **LEAKING | {"worker_growths": both[1:]}, ranks_per_node=2))
+    assert "of rank 1 grows" in finding.title
+    assert finding.ranks == (1,)
 
 
 def test_copies_matter_where_memory_is_scarce() -> None:

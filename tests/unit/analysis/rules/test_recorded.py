@@ -117,6 +117,23 @@ def test_memory_of_a_device_that_creeps(tmp_path: Path) -> None:
     assert findings(tmp_path / "full") == {}
 
 
+@pytest.mark.parametrize(
+    ("parts", "grows"),
+    [
+        (range(23), True),
+        ([n // 3 for n in range(23)], True),
+        ([n % 12 for n in range(23)], False),
+        ([min(n, 14) for n in range(23)], False),
+        ([0, 1] * 11, False),
+    ],
+    ids=["kept", "seldom read", "workers start anew", "filled", "others come and go"],
+)
+def test_memory_of_workers_that_creeps(tmp_path: Path, parts: Sequence[int], grows: bool) -> None:
+    rows: list[Record] = [reading(500 * n, workers_new_bytes=part * 2**27) for n, part in enumerate(parts, 1)]
+    write(tmp_path, {0: [98.0] * STEPS}, {0: rows}, loader_workers=2)
+    assert ("worker_memory" in findings(tmp_path)) is grows
+
+
 def test_kernels_that_take_longer_to_launch_than_to_run(tmp_path: Path) -> None:
     for name, kernels, work_ms in (("launches", 4000, 150), ("computes", 4000, 280), ("few", 40, 150)):
         windows: list[Record] = [WindowRow(40, 3, 300 * MS, work_ms * MS, 0, kernels)]

@@ -30,7 +30,7 @@ from ddlprof.model.operators import Operator
 from ddlprof.model.records import GraphBreak
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
-from tests.unit.analysis.rules import input_cases
+from tests.unit.analysis.rules import input_cases, memory_cases
 from tests.unit.analysis.rules.input_cases import BLOCKED, BURSTS, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
@@ -166,6 +166,7 @@ BROKEN = BrokenGraphs(BREAKS, 0.6, 40)
 SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
     **input_cases.SPEAKS,
+    **memory_cases.SPEAKS,
     "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING]),
                       facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)])],
     "collector": [facts(collector=PAUSES),
@@ -255,8 +256,6 @@ SPEAKS: dict[str, list[Facts]] = {
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     free_bytes=50 * GIB)],
     "kept_graphs": [facts(kept_graphs=4), facts(kept_graphs=3, peak_rises=2.0**23)],
-    "retained_graphs": [facts(retained_graphs=True)],
-    "copied_objects": [facts(copied_bytes=GIB), facts(copied_bytes=GIB, free_bytes=4 * GIB)],
     "throttling": [facts(throttled=[HOT])],
     "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
@@ -264,6 +263,7 @@ SPEAKS: dict[str, list[Facts]] = {
 
 SILENT: dict[str, list[Facts]] = {
     **input_cases.SILENT,
+    **memory_cases.SILENT,
     "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
                       slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
                       facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)]),
@@ -435,8 +435,6 @@ SILENT: dict[str, list[Facts]] = {
                      facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "kept_graphs": [facts(), facts(kept_graphs=0), facts(kept_graphs=2, peak_rises=2.0**23),
                     facts(kept_graphs=4, growths=[GROWTH]), facts(kept_graphs=4, growths=[GROWTH], slowing=[SLOWING])],
-    "retained_graphs": [facts(), facts(retained_graphs=False)],
-    "copied_objects": [facts(), facts(copied_bytes=40 * 2**20), facts(copied_bytes=GIB, loader_workers=0)],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],

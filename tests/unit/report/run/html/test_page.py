@@ -83,13 +83,13 @@ def test_threads_held_up_on_a_shared_machine_are_told_once(tmp_path: Path) -> No
     assert why.count("the training is ready to run and waits for a processor") == 1
 
 
-def test_counters_have_names_of_their_own_and_workers_that_copied_nothing_no_chart(tmp_path: Path) -> None:
+def test_counters_have_names_of_their_own_and_workers_that_took_nothing_no_chart(tmp_path: Path) -> None:
     def drawn(copied: int) -> str:
         folder = tmp_path / str(copied)
         counters = [
             ContextRow(
                 at * MS, 99.0, 1, 1, 9.0, 1, 9.0, process_private_bytes=1, gpu_clock_mhz=9.0, gpu_temperature_c=9.0,
-                gpu_power_limit_w=9.0, workers_copied_bytes=copied,
+                gpu_power_limit_w=9.0, workers_copied_bytes=copied, workers_new_bytes=copied,
             )
             for at in (0, 200, 400)
         ]  # fmt: skip
@@ -99,8 +99,9 @@ def test_counters_have_names_of_their_own_and_workers_that_copied_nothing_no_cha
 
     assert "Resident memory that a rank shares with nobody, in GiB." in drawn(0)
     assert "GPU power limit, in W." in drawn(0)
-    assert "loader workers copied" not in drawn(0)
+    assert "that loader workers" not in drawn(0)
     assert "Memory that loader workers copied from their rank, in GiB." in drawn(1)
+    assert "Memory that loader workers have taken since they started, in GiB." in drawn(1)
 
 
 def test_what_stopped_a_training_comes_before_what_bounds_its_steps(tmp_path: Path) -> None:

@@ -348,6 +348,7 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(30, reductions=TINY, unused_iterations=8), ddp(5),
+                         by(GRADIENTS, at_line(2, 5e4), reductions=TINY),  # which takes longer, and is as small
                          ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
     "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),

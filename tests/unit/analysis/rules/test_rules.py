@@ -182,6 +182,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
     "deterministic": [facts(deterministic=True)],
+    "debug_modes": [facts(debug_modes="torch.profiler"), facts(debug_modes="CUDA_LAUNCH_BLOCKING"),
+                    facts(device="cpu", debug_modes="tracemalloc")],
     "interpreter_hook": [facts(device="cpu", interpreter_hook="line: pydevd"),
                          facts(lag_share=0.01, interpreter_hook="call: cProfile")],
     "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
@@ -290,7 +292,9 @@ SILENT: dict[str, list[Facts]] = {
     "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
                          facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
                          facts(**DOUBLE, lag_share=0.01)],
+    "debug_modes": [facts(), facts(debug_modes=""), facts(debug_modes="tracemalloc")],  # the device has enough to do
     "interpreter_hook": [facts(device="cpu"), facts(device="cpu", interpreter_hook=""),
+                         facts(device="cpu", interpreter_hook="call: C", debug_modes="torch.profiler"),
                          facts(interpreter_hook="line: pydevd")],
     "deterministic": [facts(), facts(deterministic=False),
                       facts({"compute": 40.0, "data": 60.0}, deterministic=True)],
@@ -348,6 +352,7 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(30, reductions=TINY, unused_iterations=8), ddp(5),
+                         by(GRADIENTS, at_line(2, 5e4), reductions=TINY),  # which takes longer, and is as small
                          ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
     "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),

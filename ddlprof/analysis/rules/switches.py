@@ -162,7 +162,7 @@ def needless_gradients(facts: Facts) -> Issue | None:
 def debug_modes(facts: Facts) -> Issue | None:
     """Finds a profiler of torch's, tracemalloc or blocking launches that are on for the whole training."""
     modes = (facts.training.debug_modes or "").split(", ")
-    on = [mode for mode in _DEBUG_MODES if mode in modes and (mode != "tracemalloc" or _python_counts(facts))]
+    on = [mode for mode in _DEBUG_MODES if mode in modes and (mode != "tracemalloc" or python_counts(facts))]
     if not on:
         return None
     evidence = f"{'; '.join(_DEBUG_MODES[mode][0] for mode in on)}, at most of the looks"
@@ -171,7 +171,7 @@ def debug_modes(facts: Facts) -> Issue | None:
                  facts.steady_steps, severity="warning")  # fmt: skip
 
 
-def _python_counts(facts: Facts) -> bool:
+def python_counts(facts: Facts) -> bool:
     """Whether a step takes longer where Python does."""
     return facts.device == "cpu" or facts.launch_bound
 
@@ -179,7 +179,7 @@ def _python_counts(facts: Facts) -> bool:
 def interpreter_hook(facts: Facts) -> Issue | None:
     """Finds a debugger or a profiler of Python that watches the whole training."""
     kind, _, name = (facts.training.interpreter_hook or "").partition(": ")
-    if not name or not _python_counts(facts) or debug_modes(facts) is not None:  # torch's profiler may watch calls
+    if not name or not python_counts(facts) or debug_modes(facts) is not None:  # torch's profiler may watch calls
         return None
     evidence = f"{name} is called for each {kind} of Python that the training runs"
     action = (

@@ -82,6 +82,7 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
+HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
 UPDATING: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0, "data": 1.0, "other": 2.0}
 LOOPED: dict[str, Any] = {
     "optimizer": "AdamW", "optimizer_loops": True, "optimizer_switch": "fused", "optimizer_tensors": 400,
@@ -227,7 +228,8 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
     ],
     "micro_batches": [facts(SMALL_PASSES, **ACCUMULATING), facts(SMALL_PASSES | {"compute": 96.0}, **ACCUMULATING),
-                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01)],
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": None, "graph_nodes": 3000})],
     "batch_size": [ddp(25, peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4), facts(**HELD_UP)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
@@ -242,7 +244,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
     "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
-    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
+                facts(HOOKED, device="cpu", computing=line(source_locations.LOGGING))],
     "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT))],
     "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
     "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
@@ -384,6 +387,9 @@ SILENT: dict[str, list[Facts]] = {
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
     "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": None}),  # each operator takes long
+                      facts(SMALL_PASSES, **ACCUMULATING
+                            | {"micro_batches": None, "graph_nodes": 3000, "batch_per_rank": 4}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
                       facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),
@@ -419,7 +425,9 @@ SILENT: dict[str, list[Facts]] = {
     "result_waits": [facts(sources=line(source_locations.RESULT)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
-    "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0}),
+                facts(HOOKED, computing=line(source_locations.LOGGING)),  # the device has enough to do
+                facts(HOOKED, device="cpu", computing=line(source_locations.LOGGING, sure=False))],
     "plots": [facts(sources=line(source_locations.PLOT)),
               facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
     "metrics": [facts(sources=line(source_locations.METRIC)),

@@ -5,17 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import MemoryGrowth
+from ddlprof.analysis.slowing import Slowing
 from tests.unit.analysis.rules.made_up import facts
 
 GIB = 2**30
+GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
+SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
+COMPILED = Pauses(0.3, 0.03, 0.2, steps=100)
 WORKERS = MemoryGrowth(0, "workers", 2.0**20, 1.0 * GIB, 50)
 LEAKING: dict[str, Any] = {"worker_growths": [WORKERS], "free_bytes": 50 * GIB}
 ANEW: dict[str, Any] = {"persistent_workers": False, "dataset_samples": 64_000_000, "global_batch": 64}
 """Workers that start anew after a million steps; free memory is used up after 50,000."""
 
 SPEAKS: dict[str, list[Facts]] = {
+    "memory_creep": [
+        facts(growths=[GROWTH]),
+        facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)], free_bytes=50 * GIB),
+    ],
+    "slowing_steps": [
+        facts(growths=[GROWTH], slowing=[SLOWING]),
+        facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)]),
+    ],
+    "kept_graphs": [facts(kept_graphs=4), facts(kept_graphs=3, peak_rises=2.0**23)],
     "retained_graphs": [facts(retained_graphs=True)],
     "copied_objects": [facts(copied_bytes=GIB), facts(copied_bytes=GIB, free_bytes=4 * GIB)],
     "worker_memory": [
@@ -28,6 +42,27 @@ SPEAKS: dict[str, list[Facts]] = {
 }
 
 SILENT: dict[str, list[Facts]] = {
+    "memory_creep": [
+        facts(),
+        facts(growths=[GROWTH], slowing=[SLOWING]),
+        facts(growths=[GROWTH], recompiled=COMPILED),
+        facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)]),
+    ],
+    "slowing_steps": [
+        facts(growths=[GROWTH]),
+        facts(slowing=[SLOWING]),
+        facts(growths=[GROWTH], slowing=[replace(SLOWING, rank=1)]),
+        facts(growths=[GROWTH], slowing=[SLOWING], recompiled=COMPILED),
+        facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)]),
+        facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)], queued_share=0.6),
+    ],
+    "kept_graphs": [
+        facts(),
+        facts(kept_graphs=0),
+        facts(kept_graphs=2, peak_rises=2.0**23),
+        facts(kept_graphs=4, growths=[GROWTH]),
+        facts(kept_graphs=4, growths=[GROWTH], slowing=[SLOWING]),
+    ],
     "retained_graphs": [facts(), facts(retained_graphs=False)],
     "copied_objects": [facts(), facts(copied_bytes=40 * 2**20), facts(copied_bytes=GIB, loader_workers=0)],
     "worker_memory": [

@@ -9,8 +9,8 @@ import pytest
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.slowing import Slowing
 from tests.unit.analysis.rules.made_up import ddp, facts
-from tests.unit.analysis.rules.memory_cases import LEAKING, WORKERS
-from tests.unit.analysis.rules.test_rules import GROWTH, SLOWING, SPEAKS, found
+from tests.unit.analysis.rules.memory_cases import GROWTH, LEAKING, SLOWING, WORKERS
+from tests.unit.analysis.rules.test_rules import SPEAKS, found
 
 
 @pytest.mark.parametrize("slowing", [[], [SLOWING]])

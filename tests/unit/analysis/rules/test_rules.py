@@ -18,9 +18,8 @@ from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.ranks import help_late_rank
-from ddlprof.analysis.rules.signals import MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.rules.signals import ThrottledDevice, UnevenWork
 from ddlprof.analysis.saves import AfterSaves
-from ddlprof.analysis.slowing import Slowing
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
@@ -66,7 +65,6 @@ CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
 HELD_UP = CPU | {"cpu_threads": 8, "cores_per_rank": 8, "other_cores": 3.2, "queued_share": 0.6}
 UPLOADS = AfterSaves(0, 30, 5.0, 0.1, SourceLocation("train.py:49 main", ""))
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
-GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
 STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
 PIPELINE = facts({"compute": 70.0, "comm": 30.0, "straggler": 5.0, "bubble": 25.0}, stages=STAGES, world_size=4)
 LOAD = ExpertLoad(1.8, 3, 1.6, 8, 20)
@@ -164,12 +162,9 @@ BREAKS = [
     GraphBreak(1, "net.py:30 Head.forward", "Failed to trace builtin `print`"),
 ]
 BROKEN = BrokenGraphs(BREAKS, 0.6, 40)
-SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
     **input_cases.SPEAKS,
     **memory_cases.SPEAKS,
-    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING]),
-                      facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)])],
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
     "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
@@ -258,9 +253,6 @@ SPEAKS: dict[str, list[Facts]] = {
                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
     "after_checkpoints": [facts(job=job("checkpoint", 150), after_saves=UPLOADS),
                           ddp(2, 5, job=job("checkpoint", 150), after_saves=UPLOADS)],
-    "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
-                                                    free_bytes=50 * GIB)],
-    "kept_graphs": [facts(kept_graphs=4), facts(kept_graphs=3, peak_rises=2.0**23)],
     "throttling": [facts(throttled=[HOT])],
     "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
@@ -269,10 +261,6 @@ SPEAKS: dict[str, list[Facts]] = {
 SILENT: dict[str, list[Facts]] = {
     **input_cases.SILENT,
     **memory_cases.SILENT,
-    "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
-                      slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
-                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)]),
-                      facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)], queued_share=0.6)],
     "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
                   facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, longest_s=0.5)),
                   facts(collector=replace(PAUSES, steps=9))],
@@ -443,11 +431,6 @@ SILENT: dict[str, list[Facts]] = {
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
-    "memory_creep": [facts(), facts(growths=[GROWTH], slowing=[SLOWING]),
-                     facts(growths=[GROWTH], recompiled=SIZES),
-                     facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
-    "kept_graphs": [facts(), facts(kept_graphs=0), facts(kept_graphs=2, peak_rises=2.0**23),
-                    facts(kept_graphs=4, growths=[GROWTH]), facts(kept_graphs=4, growths=[GROWTH], slowing=[SLOWING])],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],

@@ -112,6 +112,7 @@ class Phases:
             cpu_threads=kept.cpu_threads,
             anomaly_share=kept.anomaly_share,
             interpreter_hook=kept.interpreter_hook,
+            debug_modes=kept.debug_modes,
             deterministic=kept.deterministic,
             **of_update,
         )

@@ -18,7 +18,16 @@ import numpy as np
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import BETWEEN, LOOP, OWN_LOOP, STEPPING, UPDATE, SourceLocation
+from ddlprof.model.source_locations import (
+    BETWEEN,
+    LOGGING,
+    LOOP,
+    OWN_LOOP,
+    PLOT,
+    STEPPING,
+    UPDATE,
+    SourceLocation,
+)
 from ddlprof.model.stack_samples import sparseness
 
 if TYPE_CHECKING:
@@ -82,8 +91,9 @@ def sources_of(
     return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag)
 
 
-PASSES, UPDATES, AFTER_BACKWARD = (LOOP, OWN_LOOP, ""), (UPDATE,), (BETWEEN, STEPPING, UPDATE)
-"""Words of the places in forwards and losses, in loops of optimizers, and in all that follows a backward."""
+PASSES, UPDATES, AFTER_BACKWARD = (LOOP, OWN_LOOP, LOGGING, PLOT, ""), (UPDATE,), (BETWEEN, STEPPING, UPDATE)
+"""Words of the places in forwards and losses, hooks of packages among them, in loops of optimizers, and in all that
+follows a backward."""
 
 
 def compute_sources(ranks: Sequence[RankAnalysis], words: tuple[str, ...] = PASSES) -> Sources:

@@ -117,6 +117,9 @@ class TrainingFacts:
     interpreter_hook: str | None = None
     """What the interpreter calls for each `line` or `call` of Python in the training thread, such as `line: pydevd` of
     a debugger or `call: cProfile`; empty: nothing."""
+    debug_modes: str | None = None
+    """What was on for debugging at most looks, joined by commas: torch.profiler, tracemalloc, CUDA_LAUNCH_BLOCKING;
+    empty: nothing."""
     deterministic: Shared[bool | None] = None
     """Whether only deterministic algorithms were allowed at the last look."""
     optimizer_loops: Shared[bool | None] = None

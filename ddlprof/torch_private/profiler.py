@@ -46,6 +46,12 @@ SYNCHRONIZE = "_cuda_synchronize"
 """Function of `torch._C` that `torch.cuda.synchronize` calls, however the script has imported that."""
 
 
+def enabled(torch: Any) -> bool:
+    """Whether a profiler of torch's is on in this thread; False also where torch does not tell."""
+    is_enabled: Callable[[], bool] | None = getattr(torch._C._autograd, "_profiler_enabled", None)
+    return is_enabled is not None and is_enabled()
+
+
 def of_operators(torch: Any) -> tuple[Callable[..., Any], ...]:
     """Functions: whether a profiler is on; start, stop that of operators. Raises AttributeError if one is missing."""
     return _functions(torch, "_profiler_enabled", "_enable_profiler_legacy", "_disable_profiler_legacy")

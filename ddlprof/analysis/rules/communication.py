@@ -78,8 +78,11 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     exposed = exposed_s(facts, others)
     if exposed is None or exchanges_too_often(facts) or bucket_size(facts) is not None:
         return None
-    if (facts.training.unused_iterations or 0) >= UNUSED_LOOKS and _mostly_latency(facts):
-        return None  # one of the few messages is of that search
+    if _mostly_latency(facts):
+        if (facts.training.unused_iterations or 0) >= UNUSED_LOOKS:
+            return None  # one of the few messages is of that search
+        if (exposed_s(facts, facts.issued.of(*OF_SCRIPT)) or 0.0) > exposed:
+            return None  # what the script sends is as small, and takes longer
     evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
     comm = facts.comm
     if comm is not None:

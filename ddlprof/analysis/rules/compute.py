@@ -9,6 +9,7 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s
 from ddlprof.analysis.thresholds import (
     CRITICAL_SHARE,
+    FEW_SAMPLES,
     FINDING_STEPS,
     FLOPS_PER_BYTE,
     FORWARD_ALONE,
@@ -221,10 +222,11 @@ def batch_size(facts: Facts) -> Issue | None:
 
 
 def micro_batches(facts: Facts) -> Issue | None:
-    """Finds micro-batches so small that a pass takes as long as its operators cost whatever they compute."""
+    """Finds batches or micro-batches so small that a pass takes as long as its operators cost whatever they compute."""
     number, nodes, step = facts.training.micro_batches or 1, facts.model.graph_nodes, facts.mean_s("step")
-    size, peak = facts.devices.memory_bytes, facts.devices.peak_bytes
-    if number < MICRO_BATCHES or not nodes or not step or facts.model.compiled:
+    size, peak, batch = facts.devices.memory_bytes, facts.devices.peak_bytes, facts.training.batch_per_rank
+    few = number == 1 and (batch or FEW_SAMPLES) < FEW_SAMPLES
+    if (number < MICRO_BATCHES and not few) or not nodes or not step or facts.model.compiled:
         return None
     if facts.device != "cpu" and (
         not facts.launch_bound or not size or (peak or size) > (1 - FREE_MEMORY_SHARE) * size
@@ -232,15 +234,19 @@ def micro_batches(facts: Facts) -> Issue | None:
         return None
     passes = passes_s(facts)
     each_s = passes * (1 - (facts.host.queued_share or 0.0)) / (number * nodes)
-    gain = passes * (1 - 1 / number)
+    gain = step / 2 if few else passes * (1 - 1 / number)
     if each_s > LAUNCHED_OPERATOR_S or gain < WARN_SHARE * step:
         return None
-    batch = facts.training.batch_per_rank
     of = f" of {count(batch, 'sample')}" if batch is not None else ""
     evidence = (
-        f"{number} backward passes{of} a step; forward and backward take {1e6 * each_s:.0f} µs for each of their "
-        f"{number} x {nodes} operators, about what starting it costs for one sample or many"
+        f"{count(number, 'backward pass', 'backward passes')}{of} a step; forward and backward take "
+        f"{1e6 * each_s:.0f} µs for each of their {number} x {nodes} operators, about what starting it costs for one "
+        "sample or many"
     )
+    if few:
+        return Issue("batches are too small", evidence,
+                     "larger batches, with the learning rate adapted: twice the batch is half the updates for the same "
+                     "samples", facts.steady_steps, 0.5, gain_s=gain, about="compute")  # fmt: skip
     action = (
         "larger micro-batches, and fewer of them, where they are parts of what an update takes: the gradient is the "
         "same"
@@ -362,9 +368,10 @@ RULES = (
          "a loop over layers has few nodes for each, one over samples or time steps has many; backward goes through "
          "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
-    Rule("micro_batches", "Micro-batches are too small",
+    Rule("micro_batches", "Batches or micro-batches are too small",
          f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
-         f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
+         f"or a single one of fewer than {FEW_SAMPLES} samples; and forward and backward that take at most "
+         f"{1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
          "such an operator costs hardly more for more samples; two or three passes may be of several losses",
          FINDING_STEPS, "the graph was not read, the model is compiled, or a device does not wait for "
          f"launches or has used {percent(1 - FREE_MEMORY_SHARE)} of its memory", micro_batches),

@@ -57,6 +57,9 @@ def loader_workers(facts: Facts) -> Issue | None:
         seconds = facts.loader.cpu_s * facts.samples_per_step
         evidence += f"; making them takes {facts.scale.time(seconds)} of processor time a step"
     evidence += f", {count(workers, 'worker')}" if workers else ""
+    line = facts.data_lines.main
+    if line is not None and line_gain_s(facts) is not None:
+        evidence += f"; {percent(line.share)} of what they take is at {line.place.text}"
     return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=gain_s,
                  about="data")  # fmt: skip
 

@@ -8,6 +8,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.own_communication import sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.switches import python_counts
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
 from ddlprof.base.units import percent, scale_for
@@ -116,7 +117,7 @@ def slow_line(facts: Facts) -> Issue | None:
     line = main_line(facts)
     if line is None or line.place.what in _OWN_RULES:
         return None
-    issue = _line(facts, "the loop waits at one line", line.place.what)
+    issue = _line_of_other(facts, "the loop waits at one line", line.place.what)
     sends = [each for each in facts.issued.of(*OF_SCRIPT) if line.place.text in (each.place.text, each.place.caller)]
     if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
         return None
@@ -127,6 +128,24 @@ def slow_line(facts: Facts) -> Issue | None:
 
 
 def _line(facts: Facts, title: str, what: str) -> Issue | None:
+    """Finds such a line in `other`; else one in forwards and losses, where hooks of a package do it."""
+    return _line_of_other(facts, title, what) or _line_of_passes(facts, title, what)
+
+
+def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
+    line, step, forward = facts.computing.main, facts.mean_s("step"), facts.mean_s("compute_forward")
+    if line is None or not step or forward is None or line.place.what != what or not python_counts(facts):
+        return None
+    gain = forward * line.share
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    where, action = words_for_line(line)
+    evidence = f"{percent(line.share)} of {facts.mean('compute_forward')} in forward and loss is {where}"
+    evidence += f" (of {facts.computing.samples} stack samples)"
+    return Issue(title, evidence, action, facts.computing.samples, gain / step, gain_s=gain, about="compute")
+
+
+def _line_of_other(facts: Facts, title: str, what: str) -> Issue | None:
     line, other, seconds = main_line(facts), facts.summary.share("other"), facts.mean_s("other")
     if line is None or other is None or seconds is None or line.place.what != what:
         return None
@@ -193,6 +212,9 @@ _LINE = (
     f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line (else in a function, else from a line of the training loop) "
     "with a third of the stack samples of `other` for certain"
 )
+_IN_PASSES = (
+    f"{_LINE}; or with as many of forwards and losses, on a job that trains on processors or waits for launches"
+)
 _LINE_REASON = "a line is changed in minutes; with more than a third no two other lines are as large"
 _NO_SAMPLES = f"fewer than {LINE_SAMPLES} stack samples were taken, or no line has {percent(LINE_SHARE)} for certain"
 _JOB_REASON = "less is not worth a day of anybody's work; a single one is no habit"
@@ -200,8 +222,8 @@ _JOB_REASON = "less is not worth a day of anybody's work; a single one is no hab
 RULES = (
     Rule("result_waits", "A line waits for a result of the device (`.item()`)", _LINE, _LINE_REASON, LINE_SAMPLES,
          _NO_SAMPLES, result_waits),
-    Rule("logging", "The step waits for its logging", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, logging),
-    Rule("plots", "The step waits for its plots", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, plots),
+    Rule("logging", "The step waits for its logging", _IN_PASSES, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, logging),
+    Rule("plots", "The step waits for its plots", _IN_PASSES, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, plots),
     Rule("metrics", "The step waits for its metrics", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, metrics),
     Rule("copies", "The step copies states of the model", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, copies),
     Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES,

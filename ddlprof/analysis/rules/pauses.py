@@ -79,7 +79,7 @@ def graph_breaks(facts: Facts) -> Issue | None:
     )
     return Issue("torch.compile breaks its graph in each step", evidence,
                  f"{first.place}: {action}; torch.compile(..., fullgraph=True) names the next one", facts.steady_steps,
-                 severity="info")  # fmt: skip
+                 about="compute", severity="info")  # fmt: skip
 
 
 RULES = (

@@ -64,6 +64,24 @@ def padding(facts: Facts) -> Issue | None:
                  evidence, action, facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
+_DEBUG_MODES = {
+    "torch.profiler": (
+        "a profiler of torch's records each operator and keeps it",
+        "profile a few steps only: torch.profiler.profile(schedule=torch.profiler.schedule(wait=10, warmup=2, "
+        "active=3, repeat=1)) with prof.step() after each, and no autograd.profiler.profile() around the training",
+    ),
+    "tracemalloc": (
+        "tracemalloc keeps a stack of Python for each allocation",
+        "no tracemalloc.start(), PYTHONTRACEMALLOC or -X tracemalloc",
+    ),
+    "CUDA_LAUNCH_BLOCKING": (
+        "CUDA_LAUNCH_BLOCKING is set, so that the host waits for each kernel",
+        "unset CUDA_LAUNCH_BLOCKING",
+    ),
+}
+"""What each mode does, and how it is left out."""
+
+
 def anomaly_mode(facts: Facts) -> Issue | None:
     """Finds autograd's anomaly mode left on."""
     share, step = facts.training.anomaly_share, facts.mean_s("step")
@@ -141,10 +159,27 @@ def needless_gradients(facts: Facts) -> Issue | None:
                  gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
+def debug_modes(facts: Facts) -> Issue | None:
+    """Finds a profiler of torch's, tracemalloc or blocking launches that are on for the whole training."""
+    modes = (facts.training.debug_modes or "").split(", ")
+    on = [mode for mode in _DEBUG_MODES if mode in modes and (mode != "tracemalloc" or python_counts(facts))]
+    if not on:
+        return None
+    evidence = f"{'; '.join(_DEBUG_MODES[mode][0] for mode in on)}, at most of the looks"
+    action = "; ".join(_DEBUG_MODES[mode][1] for mode in on)
+    return Issue("what is meant for debugging is on", evidence, f"{action}: how much it gains, a run without it tells",
+                 facts.steady_steps, severity="warning")  # fmt: skip
+
+
+def python_counts(facts: Facts) -> bool:
+    """Whether a step takes longer where Python does."""
+    return facts.device == "cpu" or facts.launch_bound
+
+
 def interpreter_hook(facts: Facts) -> Issue | None:
     """Finds a debugger or a profiler of Python that watches the whole training."""
     kind, _, name = (facts.training.interpreter_hook or "").partition(": ")
-    if not name or (facts.device != "cpu" and not facts.launch_bound):
+    if not name or not python_counts(facts) or debug_modes(facts) is not None:  # torch's profiler may watch calls
         return None
     evidence = f"{name} is called for each {kind} of Python that the training runs"
     action = (
@@ -344,11 +379,16 @@ RULES = (
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step", _CHANGED, FINDING_STEPS,
          "the graph was not read, an optimizer has the parameters, they have changed since, or the strategy is neither "
          "none nor DDP", needless_gradients),
+    Rule("debug_modes", "A profiler of torch's, tracemalloc or blocking launches are left on",
+         "each of them at most looks; tracemalloc on a job that trains on processors or waits for launches",
+         "they are for a few steps: all the steps that they see take several times as long, and memory grows with "
+         "the events of a profiler", FINDING_STEPS, "nobody looked", debug_modes, hides=True),
     Rule("interpreter_hook", "A debugger or a profiler watches each line or call of Python",
          "a trace function (`sys.settrace`) or a profiler (`sys.setprofile`, cProfile) at most looks, on a job that "
          "trains on processors or waits for launches",
          "each line of Python takes several times as long under it; an info where only calls are watched",
-         FINDING_STEPS, "nobody looked, or the device has enough to do", interpreter_hook, hides=True),
+         FINDING_STEPS, "nobody looked, the device has enough to do, or `debug_modes` speaks", interpreter_hook,
+         hides=True),
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),

@@ -75,7 +75,7 @@ def update_manifest(
     if accelerator is not None:
         training.peak_device_memory_bytes = accelerator.peak_allocated_bytes()
     _add_input(training, probe)
-    training.interpreter_hook = probe.switches.interpreter_hook
+    training.interpreter_hook, training.debug_modes = probe.switches.interpreter_hook, probe.switches.debug_modes
     training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
     training.evaluates_with_gradients = assembler.evaluates_with_gradients
     training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained

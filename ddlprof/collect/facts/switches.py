@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from typing import Any
+
+from ddlprof.torch_private.profiler import enabled
+
+PROFILER, TRACEMALLOC, BLOCKING = "torch.profiler", "tracemalloc", "CUDA_LAUNCH_BLOCKING"
 
 
 class Switches:
@@ -14,6 +20,7 @@ class Switches:
         """Whether only deterministic algorithms were allowed at the last look."""
         self._looks = self._anomalies = 0
         self._hooks: list[str] = []
+        self._modes: Counter[str] = Counter()
 
     @property
     def anomaly_share(self) -> float | None:
@@ -26,8 +33,15 @@ class Switches:
         pydevd`; empty: nothing; None: nobody looked."""
         return sorted(self._hooks)[len(self._hooks) // 2] if self._hooks else None
 
+    @property
+    def debug_modes(self) -> str | None:
+        """What was on for debugging at most of the looks of `look_at_hooks`, joined by commas; None: nobody looked."""
+        on = [mode for mode, times in self._modes.items() if times > len(self._hooks) / 2]
+        return ", ".join(on) if self._hooks else None
+
     def look_at_hooks(self) -> None:
-        """Looks once whether a debugger or a profiler watches the training thread, in which it must be called."""
+        """Looks once what watches the training thread, in which it must be called."""
+        self._modes.update(_debug_modes())
         tracer, profiler = sys.gettrace(), sys.getprofile()
         monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
         if profiler is None and monitoring is not None:
@@ -45,3 +59,13 @@ class Switches:
         chosen = torch.are_deterministic_algorithms_enabled()
         self.deterministic = bool(chosen or (torch.cuda.is_initialized() and torch.backends.cudnn.deterministic))
         self._looks += 1
+
+
+def _debug_modes() -> list[str]:
+    torch, tracemalloc = sys.modules["torch"], sys.modules.get("tracemalloc")
+    on = {
+        PROFILER: enabled(torch),
+        TRACEMALLOC: tracemalloc is not None and tracemalloc.is_tracing(),
+        BLOCKING: os.environ.get(BLOCKING, "0") not in ("", "0") and torch.cuda.is_initialized(),
+    }
+    return [mode for mode, is_on in on.items() if is_on]

@@ -196,9 +196,13 @@ class CodeLocator:
         return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
-        """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
+        """The outermost loop of the user's code inside the training loop, else the innermost line of the user's; before
+        both, the frame of a package that logs or draws, such as in a hook that it has put on the model."""
         frames, loop = _inside_loop(stack, update)
         users = [frame for frame in frames if self.is_users(frame)]
+        inner = frames[: frames.index(users[0])] if users else []
+        if hooked := [frame for frame in inner if _work_of_package(frame) in (LOGGING, PLOT)]:
+            return SourceLocation(self.text(hooked[-1]), _work_of_package(hooked[-1]), self.text(users[0]))
         updates = dict(update)
         for frame in reversed(users):
             but = updates.get(frame.code) if frame is loop else None
@@ -263,7 +267,7 @@ class CodeLocator:
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
-            if what := _MODULES.get(module.partition(".")[0]):
+            if what := _work_of_package(frame):
                 return what
         called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
         if len(frames) == 1 and called == "collect":  # of a function in C
@@ -299,6 +303,10 @@ def _inside_loop(stack: list[StackFrame], update: Sequence[Position]) -> tuple[l
             break
     inside = stack[: len(stack) - shared + 1] if shared else stack
     return inside, inside[-1] if shared else None
+
+
+def _work_of_package(frame: StackFrame) -> str:
+    return _MODULES.get(frame.module.partition(".")[0], "")
 
 
 def _calls_module(frame: StackFrame) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from ddlprof.analysis.changes import Change, changes, facts_of
 from ddlprof.analysis.compare import ERROR, Difference, Gate, check_gates, compare, measured, usual_noise
@@ -106,6 +107,10 @@ class JobLine:
     """The number of steps, or of samples, that the times are for."""
     same_work: bool
     """Whether both sides did that much. If not, what grows with the work is taken for the work of A."""
+    done: tuple[int, int]
+    """The steps, or samples, that a job of A and one of B did, in the mean; so in the next field."""
+    ended_s: tuple[float, float]
+    """The wall time of a job of A and of one of B as they ran, with as much work as they did."""
 
     @property
     def whole(self) -> RowLine:
@@ -222,7 +227,10 @@ def _job_line(a: Sequence[JobTimes | None], b: Sequence[JobTimes | None]) -> Job
     found = compare_jobs(a, b)
     if not found or a[0] is None:
         return None
-    return JobLine(_rows(found), round(a[0].work), same_work(a, b))
+    sides = [[job for job in side if job is not None] for side in (a, b)]
+    done_a, done_b = (round(fmean(job.work for job in side)) for side in sides)
+    ended_a, ended_b = (fmean(job.wall for job in side) / 1e9 for side in sides)
+    return JobLine(_rows(found), round(a[0].work), same_work(a, b), (done_a, done_b), (ended_a, ended_b))
 
 
 def _headline(run: Analysed) -> Attempt:

@@ -46,6 +46,19 @@ def moved(job: JobLine) -> list[RowLine]:
     return sorted(rows, key=lambda row: -abs(row.mean.difference_s) if row.mean else 0.0)
 
 
+def unequal_work(data: ComparisonData) -> str | None:
+    """`B's job ended after 2.98 s with 160 steps, A's after 4.14 with 320`; None where both did as much."""
+    job = data.job
+    if job is None or job.same_work:
+        return None
+    (a_s, b_s), (a, b), scale, unit = job.ended_s, job.done, scale_of(job), _unit(data)
+    return f"B's job ended after {scale.time(b_s)} with {b:,} {unit}, A's after {scale.number(a_s)} with {a:,}"
+
+
+def _unit(data: ComparisonData) -> str:
+    return "samples" if data.basis == SAMPLE else "steps"
+
+
 def parts_besides_steps(job: JobLine) -> list[str]:
     """`evaluation is faster (-37.8 % of the job)`: the parts outside of steps that differ."""
     rows = [row for row in moved(job) if row.name not in _STEPS]
@@ -80,5 +93,5 @@ def _is_shown(row: RowLine, job: JobLine) -> bool:
 def notes(data: ComparisonData) -> Iterator[str]:
     """What a reader must know of the jobs' times."""
     if data.job is not None and not data.job.same_work:
-        work = f"{data.job.work:,} {'samples' if data.basis == SAMPLE else 'steps'}"
+        work = f"{data.job.work:,} {_unit(data)}"
         yield f"the jobs did not do as much: their times are those of {work}, the first run of A"

@@ -96,7 +96,8 @@ def scale_of(data: ComparisonData) -> Scale:
 def verdict(data: ComparisonData) -> str:
     """The comparison in a sentence."""
     broken = listed([line.gate for line in data.gates if line.state == BROKEN])
-    return (f"limit broken ({broken}); " if broken else "") + _difference(data)
+    unequal = jobs.unequal_work(data)
+    return (f"limit broken ({broken}); " if broken else "") + _difference(data) + (f"; {unequal}" if unequal else "")
 
 
 def _difference(data: ComparisonData) -> str:

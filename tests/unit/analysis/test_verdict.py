@@ -248,6 +248,8 @@ def test_a_faster_machine_is_proposed_where_nothing_else_is() -> None:
     shared = Finding("shared_machine", "info", "the training waits for processors", "", "end the other work", 50)
     assert _of_computing(computes, shared, [kept, shared]) is kept
     assert _of_computing(computes, None, [replace(kept, severity="info")]) is None
+    breaks = Finding("graph_breaks", "info", "", "", "no .item()", 40, None, about="compute")
+    assert _finding_of(computes, "a faster machine", [breaks]) is breaks
     assert _of_computing(Verdict("DATA-BOUND", "critical", "data", 0.6), None, [kept]) is None
 
 

@@ -116,6 +116,8 @@ def test_a_line_comes_before_workers_where_it_is_the_better_advice(
     assert [each.rule for each in found] == rules
     (line,) = (each for each in found if each.rule == "data_line")
     assert "train.py:9 D.__getitem__" in line.next
+    named = [each.evidence for each in found if each.rule == "loader_workers"]
+    assert all(evidence.endswith("90 % of what they take is at train.py:9 D.__getitem__") for evidence in named)
     assert line.gain_s == pytest.approx(0.027)
 
 

@@ -82,6 +82,7 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
+HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
 UPDATING: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0, "data": 1.0, "other": 2.0}
 LOOPED: dict[str, Any] = {
     "optimizer": "AdamW", "optimizer_loops": True, "optimizer_switch": "fused", "optimizer_tensors": 400,
@@ -181,6 +182,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
     "deterministic": [facts(deterministic=True)],
+    "debug_modes": [facts(debug_modes="torch.profiler"), facts(debug_modes="CUDA_LAUNCH_BLOCKING"),
+                    facts(device="cpu", debug_modes="tracemalloc")],
     "interpreter_hook": [facts(device="cpu", interpreter_hook="line: pydevd"),
                          facts(lag_share=0.01, interpreter_hook="call: cProfile")],
     "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
@@ -224,7 +227,8 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
     ],
     "micro_batches": [facts(SMALL_PASSES, **ACCUMULATING), facts(SMALL_PASSES | {"compute": 96.0}, **ACCUMULATING),
-                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01)],
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": None, "graph_nodes": 3000})],
     "batch_size": [ddp(25, peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4), facts(**HELD_UP)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
@@ -239,7 +243,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
     "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
-    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
+                facts(HOOKED, device="cpu", computing=line(source_locations.LOGGING))],
     "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT))],
     "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
     "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
@@ -290,7 +295,9 @@ SILENT: dict[str, list[Facts]] = {
     "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
                          facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
                          facts(**DOUBLE, lag_share=0.01)],
+    "debug_modes": [facts(), facts(debug_modes=""), facts(debug_modes="tracemalloc")],  # the device has enough to do
     "interpreter_hook": [facts(device="cpu"), facts(device="cpu", interpreter_hook=""),
+                         facts(device="cpu", interpreter_hook="call: C", debug_modes="torch.profiler"),
                          facts(interpreter_hook="line: pydevd")],
     "deterministic": [facts(), facts(deterministic=False),
                       facts({"compute": 40.0, "data": 60.0}, deterministic=True)],
@@ -348,6 +355,7 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(30, reductions=TINY, unused_iterations=8), ddp(5),
+                         by(GRADIENTS, at_line(2, 5e4), reductions=TINY),  # which takes longer, and is as small
                          ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
     "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),
@@ -379,6 +387,9 @@ SILENT: dict[str, list[Facts]] = {
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
     "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": None}),  # each operator takes long
+                      facts(SMALL_PASSES, **ACCUMULATING
+                            | {"micro_batches": None, "graph_nodes": 3000, "batch_per_rank": 4}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
                       facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),
@@ -414,7 +425,9 @@ SILENT: dict[str, list[Facts]] = {
     "result_waits": [facts(sources=line(source_locations.RESULT)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
-    "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0}),
+                facts(HOOKED, computing=line(source_locations.LOGGING)),  # the device has enough to do
+                facts(HOOKED, device="cpu", computing=line(source_locations.LOGGING, sure=False))],
     "plots": [facts(sources=line(source_locations.PLOT)),
               facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
     "metrics": [facts(sources=line(source_locations.METRIC)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import sys
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -63,3 +64,21 @@ def test_a_debugger_or_a_profiler_of_python_is_seen() -> None:
     assert nothing == ""
     assert traced == "line: tests"
     assert watched.interpreter_hook == "call: cProfile"
+
+
+def test_what_is_meant_for_debugging_is_seen() -> None:
+    switches, traced = Switches(), Switches()
+    assert switches.debug_modes is None
+    switches.look_at_hooks()
+    assert switches.debug_modes == ""
+    with torch.autograd.profiler.profile():
+        for _ in range(2):
+            switches.look_at_hooks()
+    tracemalloc.start()
+    traced.look_at_hooks()
+    tracemalloc.stop()
+    assert switches.debug_modes == "torch.profiler"
+    assert traced.debug_modes == "tracemalloc"
+    for _ in range(2):
+        switches.look_at_hooks()
+    assert switches.debug_modes == "", "a few profiled steps are no habit"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from ddlprof.model.source_locations import (
     CHECKPOINT,
     EVALUATION,
     FORWARD,
+    LOGGING,
     LOOP,
     OWN_LOOP,
     ROLLOUT,
@@ -172,6 +175,28 @@ LOSS = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END, True)]
 )
 def test_what_is_sampled_of_computing(events: list[Event], expected: str | None) -> None:
     assert compute_work(events) == expected
+
+
+def test_a_package_that_logs_in_forwards_is_told_before_a_loop() -> None:
+    logger, handler, sampler = logging.Logger("hooks"), logging.StreamHandler(io.StringIO()), StackSampler()
+    logger.addHandler(handler)
+
+    def forward() -> None:
+        for _ in range(1):
+            logger.info("norm")
+
+    thread = threading.Thread(target=forward)
+    assert handler.lock is not None
+    with handler.lock:
+        thread.start()
+        found: dict[SourceLocation, int] = {}
+        while not any(place.what == LOGGING for place in found):
+            sampler.sample(thread.ident, LOSS[:1], 1)
+            found = sampler.of_step(2, 0).compute
+    thread.join()
+    (place,) = found
+    assert "logging" in place.text
+    assert place.caller.endswith("forward")
 
 
 @pytest.mark.parametrize(("calls_module", "word"), [(False, OWN_LOOP), (True, LOOP)])

@@ -26,9 +26,11 @@ FASTER = JobLine(
         row("job", 10, 4, "faster"), row("steps", 3, 3, "none"), row("epoch_start", 7, 1, "faster"),
         row("end", 0, 0, "none"),
     ],
-    200, True,
+    200, True, (200, 200), (10.0, 4.0),
 )  # fmt: skip
-MOVED = JobLine([row("job", 10, 9, "none"), row("steps", 7, 9, "slower"), row("evaluation", 3, 0, "faster")], 200, True)
+MOVED = replace(
+    FASTER, rows=[row("job", 10, 9, "none"), row("steps", 7, 9, "slower"), row("evaluation", 3, 0, "faster")]
+)
 
 
 @pytest.fixture
@@ -71,7 +73,10 @@ def test_the_parts_are_in_all_formats(same: ComparisonData) -> None:
 
 def test_jobs_of_unequal_work_are_told(same: ComparisonData) -> None:
     assert not [note for note in words.notes(replace(same, job=FASTER), str) if "jobs" in note]
-    unequal = replace(FASTER, same_work=False)
+    assert "ended after" not in words.verdict(replace(same, job=FASTER))
+    unequal = replace(FASTER, same_work=False, done=(200, 1100), ended_s=(10.0, 22.0))
+    told = "B's job ended after 22.00 s with 1,100 steps, A's after 10.00 with 200"
+    assert words.verdict(replace(same, job=unequal)).endswith(told)
     assert "the jobs did not do as much: their times are those of 200 steps, the first run of A" in list(
         words.notes(replace(same, job=unequal), str)
     )

@@ -33,8 +33,9 @@ _DEPTHWISE_CHANNELS = 4
 """Groups of at most so many output channels are computed by direct kernels."""
 _LEAST_TILE = 64 * 128
 """The least tile of a convolution's kernel, in elements."""
-_EFFICIENT_SLOWER, _PRODUCTS_OF_FP32 = 2.0, 3.0
-"""How many times as slow as FlashAttention-2 memory-efficient attention is; its products of TF32 for one of fp32."""
+_EFFICIENT_SLOWER, _PRODUCTS_OF_FP32, _WIDE_SLOWER = 2.0, 3.0, 2.0
+"""How many times as slow as FlashAttention-2 memory-efficient attention is; its products of TF32 for one of fp32; how
+many times as slow again it is in 16 bit with heads of more than 128, set by LoRA of Gemma 7B on one A100."""
 _STRIDED = 2.0
 """Input pixels for each output pixel from which a kernel counts as strided; Winograd's algorithm is then not used."""
 
@@ -337,17 +338,23 @@ def attention_seconds(
 
     PyTorch's memory-efficient kernel is like the first FlashAttention, than which the second one is 1.7 to 3.0 times as
     fast (Dao 2023); it takes masks and fp32. In fp32 it makes three products of TF32 of each one, whether TF32 is
-    allowed or not (`OpMultiplyAddFastF32` of CUTLASS, in mem_eff_attention/gemm_kernel_utils.h of PyTorch).
+    allowed or not (`OpMultiplyAddFastF32` of CUTLASS, in mem_eff_attention/gemm_kernel_utils.h of PyTorch). Its tiles
+    are for heads of 64 and 128 (kernels/generate_kernels.py there): about half of its products, those that have the
+    width of a head in their result, compute a whole tile. Sums of wider heads lie in memory, not in registers
+    (`kOutputInRF` of kernel_backward.h), as those in fp32 always do.
     """
     cores = "tensor" if tensor else "cuda"
     share = np.where(
         table.phase == "backward", fitted.attention[f"{cores}_backward"], fitted.attention[f"{cores}_forward"]
     )
     if tensor:
+        efficient, fp32 = np.array(["efficient" in name for name in table.names], dtype=bool), table.dtype == "fp32"
         width = table.sizes[:, 3]
-        share = share * 2 * width / (width + fitted.attention_columns) / (256 / (128 + fitted.attention_columns))
-        share = share / np.where(["efficient" in name for name in table.names], _EFFICIENT_SLOWER, 1.0)
-        share = share / np.where(table.dtype == "fp32", _PRODUCTS_OF_FP32, 1.0)
+        tile = np.where(efficient & (width <= 128), np.where(width > 64, 128.0, 64.0), width)
+        share = share * 2 * tile / (tile + fitted.attention_columns) / (256 / (128 + fitted.attention_columns))
+        share = share * 2 * width / (width + tile)
+        share = share / np.where(efficient, _EFFICIENT_SLOWER, 1.0) / np.where(fp32, _PRODUCTS_OF_FP32, 1.0)
+        share = share / np.where(efficient & (width > 128) & ~fp32, _WIDE_SLOWER, 1.0)
     seconds: Array = np.maximum(table.flops / (share * flops_s), table.bytes / (0.7 * bandwidth_b_s))
     return seconds
 

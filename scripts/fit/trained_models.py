@@ -69,20 +69,15 @@ class _WithLoss(nn.Module):
     """A language model of transformers whose loss the training's code computes, on logits in their own type.
 
     `parts`: the loss is computed in fp32 for so many parts of a sequence, each with its own logits (torchtune); 0: for
-    all at once and in the type of the logits, which are returned as well. `repeated`: grouped heads are repeated, as
-    transformers 4.49 does it, which fused attention in fp32 needs; since, they are left to torch.
+    all at once and in the type of the logits, which are returned as well.
     """
 
-    def __init__(self, config: dict[str, Any], parts: int, repeated: bool) -> None:
+    def __init__(self, config: dict[str, Any], parts: int) -> None:
         import transformers
 
         super().__init__()
         kind = getattr(transformers, config["architectures"][0])
-        made = kind.config_class.from_dict(config)
-        if repeated:
-            transformers.AttentionInterface.register("repeated", _repeated)
-            made._attn_implementation = "repeated"
-        self.model, self.parts = kind(made), parts
+        self.model, self.parts = kind(kind.config_class.from_dict(config)), parts
 
     def gradient_checkpointing_enable(self) -> None:
         self.model.gradient_checkpointing_enable()
@@ -97,14 +92,6 @@ class _WithLoss(nn.Module):
         pairs = zip(made, labels.chunk(self.parts, 1), strict=True)
         losses = [functional.cross_entropy(x.flatten(0, 1).float(), y.flatten()) for x, y in pairs]
         return {"loss": torch.stack(losses).mean()}
-
-
-def _repeated(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, scaling: float, **__: Any
-) -> tuple[torch.Tensor, None]:
-    key, value = (part.repeat_interleave(module.num_key_value_groups, 1) for part in (key, value))
-    mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
-    return mixed.transpose(1, 2).contiguous(), None
 
 
 class _Qwen(nn.Module):
@@ -183,14 +170,14 @@ def _rotated(x: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
 
 def __getattr__(name: str) -> Callable[[], nn.Module]:
     """`KIND_MODEL`: a model of `CONFIGS`, a dot in its name written as `_`, with its loss in fp32 (fp32, of Qwen 1), in
-    the type of the logits (outside, and repeated), or in eight parts (parts)."""
+    the type of the logits (outside), or in eight parts (parts)."""
     kind, _, model = name.partition("_")
-    if kind not in ("fp32", "outside", "repeated", "parts"):
+    if kind not in ("fp32", "outside", "parts"):
         raise AttributeError(name)
     config = CONFIGS[model.replace("_", ".")]
     if model.startswith("qwen1-"):
         return lambda: _Qwen(config, kind == "fp32")
-    return lambda: _WithLoss(config, 8 if kind == "parts" else 0, kind == "repeated")
+    return lambda: _WithLoss(config, 8 if kind == "parts" else 0)
 
 
 class _PlainNorm(nn.Module):

@@ -152,9 +152,11 @@ def _ask(source: str, row: Row) -> Ask:
         if loss:
             name = f"scripts.fit.trained_models:{loss}_{str(row['model']).replace('.', '_')}"
         if loss or again:  # without a mask, transformers takes sequences for packed and makes one for its attention
-            masked = precision != "fp32" and source != "qwen"  # whose code has causal attention for one sequence
-            names = ("input_ids", "attention_mask", "labels") if masked else ("input_ids", "labels")
-            given = tuple(f"{each}=int64:{row['seq']}" for each in names)
+            tokens = f"int64:{row['seq']}"
+            mask = (f"attention_mask={tokens}",) if source != "qwen" else ()  # its code is causal for one sequence
+            if source == "ljm565":  # whose loader pads samples, of which transformers makes such a mask
+                mask = (f"attention_mask=1,{row['seq']},{row['seq']}",)
+            given = (f"input_ids={tokens}", *mask, f"labels={tokens}")
             counted = {**counted, "seq_len": None, "inputs": given}
     rank = 64 if source == "qwen" else 8
     adapted = method in ("lora", "qlora")
@@ -184,7 +186,7 @@ def _ask(source: str, row: Row) -> Ask:
 def _own_loss(source: str, row: Row) -> str | None:
     """How the training's own code computes the loss (`trained_models`); None: as transformers does it."""
     if source == "ljm565":
-        return "repeated" if row["method"] == "qlora" else "outside"
+        return "outside"
     if source == "qwen":  # under autocast where it is not DeepSpeed's
         return "outside" if _strategy(source, row) else "fp32"
     if source == "torchtune":  # its tuned rows have each what those before have

@@ -97,6 +97,28 @@ def test_nothing_is_allocated() -> None:
     assert look(model, [InputSpec((100_000,), None)]).facts.gradient_bytes == pytest.approx(4e12, rel=1e-4)
 
 
+class Masked(nn.Module):
+    """Attention as transformers has it: causal by itself, or by a mask that is made already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q = self.q(x).unflatten(-1, (2, 32)).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q, mask, is_causal=mask is None)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kernel"), [(("9,64",), "flash_attention_causal"), (("9,64", "mask=1,9,9"), "efficient_attention")]
+)
+def test_the_mask_of_a_padded_batch_is_given_with_its_queries_and_keys(inputs: tuple[str, ...], kernel: str) -> None:
+    step = look_at(Masked(), list(map(parse_input, inputs)), StepSettings(2, "bf16")).step
+    assert step is not None
+    names = [each.name.removeprefix("scaled_dot_product_") for each in step.operators if each.kind == "attention"]
+    assert names == [kernel, f"{kernel}_backward"]
+
+
 def test_a_model_that_cannot_be_built_without_data_is_built_with_it() -> None:
     found = look(build(Decoder), [InputSpec((12,), "int64")])
     assert found.facts == ModelFacts(

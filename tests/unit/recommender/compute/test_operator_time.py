@@ -46,13 +46,13 @@ def test_a_faster_data_sheet_never_takes_longer() -> None:
     assert MODEL.operators(work, faster_cores)[0] < 0.8 * before[0]
 
 
+def attention(name: str, dtype: str, width: int = 128) -> Operator:
+    return Operator("attention", "forward", f"scaled_dot_product_{name}_attention", dtype, (32, 8192, 8192, width),
+                    4.0 * 32 * 8192 * 8192 * width, 1e6, 1, 1, grows=0)  # fmt: skip
+
+
 def test_attention_in_fp32_makes_three_products_of_tf32_of_each() -> None:
     """In torch's memory-efficient kernel, which is half as fast as flash attention."""
-
-    def attention(name: str, dtype: str) -> Operator:
-        return Operator("attention", "forward", f"scaled_dot_product_{name}_attention", dtype, (32, 8192, 8192, 128),
-                        4.0 * 32 * 8192 * 8192 * 128, 1e6, 1, 1, grows=0)  # fmt: skip
-
     work = [attention("flash", "bf16"), attention("efficient", "bf16"), attention("efficient", "fp32")]
     gpu, older = CATALOG.gpu("A100-SXM4-40GB"), CATALOG.gpu("V100-SXM2-16GB")
     flash_s, half_s, fp32_s = MODEL.operators(work, gpu)
@@ -61,6 +61,18 @@ def test_attention_in_fp32_makes_three_products_of_tf32_of_each() -> None:
     assert MODEL.operators(work[2:], gpu, tf32=True)[0] == fp32_s
     assert older.fp32_tflops is not None
     assert MODEL.operators(work[2:], older)[0] > work[2].flops / (older.fp32_tflops * 1e12)
+
+
+def test_memory_efficient_attention_has_tiles_for_heads_of_64_and_128() -> None:
+    """Heads between have a whole tile in their results, and sums of wider ones are in registers in no kernel of it."""
+    widths, gpu = (64, 96, 128, 256), CATALOG.gpu("A100-SXM4-40GB")
+    flash, half, fp32 = (
+        [MODEL.operators([attention(name, dtype, width)], gpu)[0] for width in widths]
+        for name, dtype in (("flash", "bf16"), ("efficient", "bf16"), ("efficient", "fp32"))
+    )
+    assert [slow / fast for slow, fast in zip(half, flash, strict=True)] == pytest.approx([2, 2.19, 2, 4], rel=0.01)
+    assert half[1] / half[2] == pytest.approx((96 + 128) / (2 * 128), rel=0.01)
+    assert fp32[3] < 2 * fp32[2]
 
 
 def test_bytes_in_the_kernel_of_another_operator_take_time_and_no_start() -> None:

@@ -55,6 +55,12 @@ def test_a_loss_of_the_trainings_own_code_is_counted_as_it_is(tmp_path: Path) ->
     assert [ask.memory_gib is None for ask in found if ask.group[0] == "torchtune"] == [False, False, False, True]
 
 
+def test_a_padded_batch_is_asked_for_with_the_mask_that_transformers_makes_of_it(tmp_path: Path) -> None:
+    [ask], _ = asks(tmp_path, "ljm565", {"gpus": 1, "method": "qlora"})
+    assert ask.model == "scripts.fit.trained_models:outside_qwen1-1_8b"
+    assert ask.counted["inputs"] == ("input_ids=int64:256", "attention_mask=1,256,256", "labels=int64:256")
+
+
 def test_figures_of_the_allocator_are_held_against_the_need_with_the_context(tmp_path: Path) -> None:
     [ask], _ = asks(tmp_path, "ljm565", {"gpus": 1})
     assert ask.memory_gib == pytest.approx(40e9 / 2**30 + 0.8)

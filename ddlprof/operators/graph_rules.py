@@ -130,6 +130,8 @@ def attention(node: Node) -> Iterator[Operator]:
     key, value = key or like(some_key, (*some_key.shape[:-1], width)), value or some_key
     causal = bool(node.seen.arguments.get("is_causal"))
     shape, name = (heads, queries, keys, width), snake(node.name) + CAUSAL * causal
+    if any(each.name == "attn_mask" for each in node.seen.saved):  # which flash attention takes on processors alone
+        name = name.replace("flash", "efficient")
     forward, backward = formulas.fused_attention_flops(heads, queries, keys, width, out.shape[-1], causal)
     yield operator("forward", "attention", name, shape, (query, key, value, out), out.dtype, flops=forward)
     operands = (query, key, value, out, out, *node.known[:3])

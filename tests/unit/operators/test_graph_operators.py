@@ -120,6 +120,17 @@ def test_what_two_operations_take_has_two_gradients_to_add() -> None:
     assert sums == {(8 * 16,): 3, (16,): 1, (16 * 16,): 1}
 
 
+@needs_hooks_told
+@pytest.mark.parametrize(("mask", "kernel"), [(None, "flash"), (torch.zeros(1, 1, 6, 6), "efficient")])
+def test_attention_with_a_mask_is_no_flash_attention_on_a_device(mask: torch.Tensor | None, kernel: str) -> None:
+    project = nn.Linear(8, 8)
+    q = project(torch.ones(2, 4, 6, 8))
+    loss = nn.functional.scaled_dot_product_attention(q, q, q, mask, is_causal=mask is None).sum()
+    names = [each.name for each in step(project, loss, 2).operators if each.kind == "attention"]
+    assert names
+    assert all(f"_{kernel}_attention" in name for name in names)
+
+
 @pytest.mark.filterwarnings("ignore:Using backward")
 def test_a_graph_that_is_kept_has_one_forward() -> None:
     reader, layer = GraphReader(), nn.Linear(4, 4)

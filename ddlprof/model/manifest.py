@@ -21,6 +21,8 @@ OPERATORS_NAME = "operators.json"
 """The file beside it: see `ddlprof.model.operators.OperatorsFile`."""
 MAX_MANIFEST_BYTES = 4 << 20
 """The most bytes of a manifest: twice the longest command line of Linux."""
+PROFILER, TRACEMALLOC, BLOCKING = DEBUG_MODES = ("torch.profiler", "tracemalloc", "CUDA_LAUNCH_BLOCKING")
+"""What is meant for debugging, and slows a training down as long as it is on."""
 IMPORTED = "import:"
 """The beginning of the job id of runs that were made from traces."""
 
@@ -118,8 +120,7 @@ class TrainingFacts:
     """What the interpreter calls for each `line` or `call` of Python in the training thread, such as `line: pydevd` of
     a debugger or `call: cProfile`; empty: nothing."""
     debug_modes: str | None = None
-    """What was on for debugging at most looks, joined by commas: torch.profiler, tracemalloc, CUDA_LAUNCH_BLOCKING;
-    empty: nothing."""
+    """Those of `DEBUG_MODES` that were on at most looks and at the last one, joined by commas; empty: none."""
     deterministic: Shared[bool | None] = None
     """Whether only deterministic algorithms were allowed at the last look."""
     optimizer_loops: Shared[bool | None] = None

@@ -13,6 +13,7 @@ _THEIRS = "ddlprof's profiler may be in the way of the script's own"
 
 NAMES = (
     PrivateName("torch:_C._autograd._profiler_enabled", "tells whether a profiler is on", f"{_WINDOWS}; {_GAPS}"),
+    PrivateName("torch:_C._autograd._profiler_type", "tells profilers", "ranges of NVTX pass for a profiler"),
     PrivateName("torch:_C._autograd._prepare_profiler", "opens a profiler window", _WINDOWS),
     PrivateName("torch:_C._autograd._enable_profiler", "opens a profiler window", _WINDOWS),
     PrivateName("torch:_C._autograd._disable_profiler", "closes a profiler window", _WINDOWS),
@@ -36,6 +37,8 @@ NAMES = (
     ),
 )
 
+_RANGES = ("NVTX", "ITT")
+"""Kinds that only name ranges for another profiler."""
 _NOTHING_MORE = (False,) * 5  # shapes, memory, stacks, FLOPs, modules
 _LEGACY = ("_enable_profiler_legacy",)
 STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": _LEGACY}
@@ -46,10 +49,10 @@ SYNCHRONIZE = "_cuda_synchronize"
 """Function of `torch._C` that `torch.cuda.synchronize` calls, however the script has imported that."""
 
 
-def enabled(torch: Any) -> bool:
-    """Whether a profiler of torch's is on in this thread; False also where torch does not tell."""
-    is_enabled: Callable[[], bool] | None = getattr(torch._C._autograd, "_profiler_enabled", None)
-    return is_enabled is not None and is_enabled()
+def records(torch: Any) -> bool:
+    """Whether a profiler of torch's keeps what this thread does; False also where torch does not tell."""
+    is_on, kind = find(torch, "_C._autograd._profiler_enabled"), find(torch, "_C._autograd._profiler_type")
+    return is_on is not None and is_on() and (kind is None or kind().name not in _RANGES)
 
 
 def of_operators(torch: Any) -> tuple[Callable[..., Any], ...]:

@@ -339,9 +339,10 @@ def attention_seconds(
     PyTorch's memory-efficient kernel is like the first FlashAttention, than which the second one is 1.7 to 3.0 times as
     fast (Dao 2023); it takes masks and fp32. In fp32 it makes three products of TF32 of each one, whether TF32 is
     allowed or not (`OpMultiplyAddFastF32` of CUTLASS, in mem_eff_attention/gemm_kernel_utils.h of PyTorch). Its tiles
-    are for heads of 64 and 128 (kernels/generate_kernels.py there): about half of its products, those that have the
-    width of a head in their result, compute a whole tile. Sums of wider heads lie in memory, not in registers
-    (`kOutputInRF` of kernel_backward.h), as those in fp32 always do.
+    are for heads of 64 and 128, and in backward of 32 (kernels/generate_kernels.py there; RTX 30 and 40 have one of 96,
+    which is left out): about half of its products, those that have the width of a head in their result, compute a whole
+    tile. In backward, sums of wider heads lie in memory, not in registers (`kOutputInRF` of kernel_backward.h), as
+    those in fp32 always do.
     """
     cores = "tensor" if tensor else "cuda"
     share = np.where(
@@ -350,7 +351,8 @@ def attention_seconds(
     if tensor:
         efficient, fp32 = np.array(["efficient" in name for name in table.names], dtype=bool), table.dtype == "fp32"
         width = table.sizes[:, 3]
-        tile = np.where(efficient & (width <= 128), np.where(width > 64, 128.0, 64.0), width)
+        least = np.where((width <= 32) & (table.phase == "backward"), 32.0, 64.0)
+        tile = np.where(efficient & (width <= 128), np.where(width > 64, 128.0, least), width)
         share = share * 2 * tile / (tile + fitted.attention_columns) / (256 / (128 + fitted.attention_columns))
         share = share * 2 * width / (width + tile)
         share = share / np.where(efficient, _EFFICIENT_SLOWER, 1.0) / np.where(fp32, _PRODUCTS_OF_FP32, 1.0)

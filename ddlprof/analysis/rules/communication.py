@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from math import ceil
 
@@ -81,8 +82,11 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     if _mostly_latency(facts):
         if (facts.training.unused_iterations or 0) >= UNUSED_LOOKS:
             return None  # one of the few messages is of that search
-        if (exposed_s(facts, facts.issued.of(*OF_SCRIPT)) or 0.0) > exposed:
-            return None  # what the script sends is as small, and takes longer
+        lines: defaultdict[str, float] = defaultdict(float)
+        for each in facts.issued.of(*OF_SCRIPT):
+            lines[each.place.text] += facts.moving_of([each])
+        if max(lines.values(), default=0.0) > exposed:
+            return None  # a line of the script is waited for longer, and has findings of its own
     evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
     comm = facts.comm
     if comm is not None:

@@ -222,31 +222,12 @@ def batch_size(facts: Facts) -> Issue | None:
 
 
 def micro_batches(facts: Facts) -> Issue | None:
-    """Finds batches or micro-batches so small that a pass takes as long as its operators cost whatever they compute."""
-    number, nodes, step = facts.training.micro_batches or 1, facts.model.graph_nodes, facts.mean_s("step")
-    size, peak, batch = facts.devices.memory_bytes, facts.devices.peak_bytes, facts.training.batch_per_rank
-    few = number == 1 and (batch or FEW_SAMPLES) < FEW_SAMPLES
-    if (number < MICRO_BATCHES and not few) or not nodes or not step or facts.model.compiled:
+    """Finds micro-batches so small that a pass takes as long as its operators cost whatever they compute."""
+    number, step = facts.training.micro_batches or 1, facts.mean_s("step")
+    evidence = _few_each(facts, number)
+    gain = passes_s(facts) * (1 - 1 / number)
+    if evidence is None or number < MICRO_BATCHES or not step or gain < WARN_SHARE * step:
         return None
-    if facts.device != "cpu" and (
-        not facts.launch_bound or not size or (peak or size) > (1 - FREE_MEMORY_SHARE) * size
-    ):
-        return None
-    passes = passes_s(facts)
-    each_s = passes * (1 - (facts.host.queued_share or 0.0)) / (number * nodes)
-    gain = step / 2 if few else passes * (1 - 1 / number)
-    if each_s > LAUNCHED_OPERATOR_S or gain < WARN_SHARE * step:
-        return None
-    of = f" of {count(batch, 'sample')}" if batch is not None else ""
-    evidence = (
-        f"{count(number, 'backward pass', 'backward passes')}{of} a step; forward and backward take "
-        f"{1e6 * each_s:.0f} µs for each of their {number} x {nodes} operators, about what starting it costs for one "
-        "sample or many"
-    )
-    if few:
-        return Issue("batches are too small", evidence,
-                     "larger batches, with the learning rate adapted: twice the batch is half the updates for the same "
-                     "samples", facts.steady_steps, 0.5, gain_s=gain, about="compute")  # fmt: skip
     action = (
         "larger micro-batches, and fewer of them, where they are parts of what an update takes: the gradient is the "
         "same"
@@ -255,6 +236,40 @@ def micro_batches(facts: Facts) -> Issue | None:
         action += " (but for BatchNorm, whose statistics are then those of more samples)"
     return Issue("micro-batches are too small", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
                  about="compute")  # fmt: skip
+
+
+def few_samples(facts: Facts) -> Issue | None:
+    """Finds batches of so few samples that a step computes as long as its operators cost whatever they compute."""
+    number, step, batch = facts.training.micro_batches or 1, facts.mean_s("step"), facts.training.batch_per_rank
+    evidence = _few_each(facts, number)
+    gain = (facts.mean_s("compute") or 0.0) / 2
+    if evidence is None or number > 1 or (batch or FEW_SAMPLES) >= FEW_SAMPLES or not step or gain < WARN_SHARE * step:
+        return None
+    return Issue("batches are too small", evidence,
+                 "larger batches, with the learning rate adapted: twice the batch is half the updates for the same "
+                 "samples", facts.steady_steps, gain / step, gain_s=gain, about="compute",
+                 severity="warning")  # fmt: skip
+
+
+def _few_each(facts: Facts, number: int) -> str | None:
+    """The evidence that the passes of a step, so many, cost what starting their operators does; None: they do not."""
+    nodes, size, peak = facts.model.graph_nodes, facts.devices.memory_bytes, facts.devices.peak_bytes
+    if not nodes or facts.model.compiled:
+        return None
+    if facts.device != "cpu" and (
+        not facts.launch_bound or not size or (peak or size) > (1 - FREE_MEMORY_SHARE) * size
+    ):
+        return None
+    each_s = passes_s(facts) * (1 - (facts.host.queued_share or 0.0)) / (number * nodes)
+    if each_s > LAUNCHED_OPERATOR_S:
+        return None
+    batch = facts.training.batch_per_rank
+    of = f" of {count(batch, 'sample')}" if batch is not None else ""
+    return (
+        f"{count(number, 'backward pass', 'backward passes')}{of} a step; forward and backward take "
+        f"{1e6 * each_s:.0f} µs for each of their {number} x {nodes} operators, about what starting it costs for one "
+        "sample or many"
+    )
 
 
 def host_contention(facts: Facts) -> Issue | None:
@@ -339,6 +354,10 @@ def free_processors(facts: Facts) -> str:
     )
 
 
+_NO_PASSES = (
+    "the graph was not read, the model is compiled, or a device does not wait for launches or has used "
+    f"{percent(1 - FREE_MEMORY_SHARE)} of its memory"
+)
 RULES = (
     Rule("precision", "Products in float32 on a device with tensor cores",
          f"computing is {percent(_COMPUTES_SHARE)} of the step",
@@ -368,13 +387,16 @@ RULES = (
          "a loop over layers has few nodes for each, one over samples or time steps has many; backward goes through "
          "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
-    Rule("micro_batches", "Batches or micro-batches are too small",
+    Rule("micro_batches", "Micro-batches are too small",
          f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
-         f"or a single one of fewer than {FEW_SAMPLES} samples; and forward and backward that take at most "
-         f"{1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
+         f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
          "such an operator costs hardly more for more samples; two or three passes may be of several losses",
-         FINDING_STEPS, "the graph was not read, the model is compiled, or a device does not wait for "
-         f"launches or has used {percent(1 - FREE_MEMORY_SHARE)} of its memory", micro_batches),
+         FINDING_STEPS, _NO_PASSES, micro_batches),
+    Rule("few_samples", "Batches of few samples cost what larger ones do",
+         f"one backward pass a step, of fewer than {FEW_SAMPLES} samples on a rank, and as much computing for each "
+         f"node; half of computing is {percent(WARN_SHARE)} of the step",
+         "twice the batch halves it for the same samples; never more than a warning, since it changes the training",
+         FINDING_STEPS, _NO_PASSES, few_samples, trains_otherwise=True),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
          f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "
          f"{percent(FREE_MEMORY_SHARE)} of the device's memory was never used",

@@ -94,12 +94,14 @@ def result_waits(facts: Facts) -> Issue | None:
 
 def logging(facts: Facts) -> Issue | None:
     """Finds a line whose logging takes time."""
-    return _line(facts, "the loop waits for its logging", source_locations.LOGGING)
+    title, what = "the loop waits for its logging", source_locations.LOGGING
+    return _line(facts, title, what) or _line_of_passes(facts, title, what)
 
 
 def plots(facts: Facts) -> Issue | None:
     """Finds a line that draws."""
-    return _line(facts, "the loop waits for its plots", source_locations.PLOT)
+    title, what = "the loop waits for its plots", source_locations.PLOT
+    return _line(facts, title, what) or _line_of_passes(facts, title, what)
 
 
 def metrics(facts: Facts) -> Issue | None:
@@ -117,7 +119,7 @@ def slow_line(facts: Facts) -> Issue | None:
     line = main_line(facts)
     if line is None or line.place.what in _OWN_RULES:
         return None
-    issue = _line_of_other(facts, "the loop waits at one line", line.place.what)
+    issue = _line(facts, "the loop waits at one line", line.place.what)
     sends = [each for each in facts.issued.of(*OF_SCRIPT) if line.place.text in (each.place.text, each.place.caller)]
     if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
         return None
@@ -127,14 +129,11 @@ def slow_line(facts: Facts) -> Issue | None:
     return None if collected else issue  # the collector runs at whichever line makes objects
 
 
-def _line(facts: Facts, title: str, what: str) -> Issue | None:
-    """Finds such a line in `other`; else one in forwards and losses, where hooks of a package do it."""
-    return _line_of_other(facts, title, what) or _line_of_passes(facts, title, what)
-
-
 def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
-    line, step, forward = facts.computing.main, facts.mean_s("step"), facts.mean_s("compute_forward")
-    if line is None or not step or forward is None or line.place.what != what or not python_counts(facts):
+    """Finds such a line in forwards and losses, where hooks of a package do it."""
+    sure = (each for each in facts.computing.shares if each.sure and each.place.what == what)
+    line, step, forward = next(sure, None), facts.mean_s("step"), facts.mean_s("compute_forward")
+    if line is None or not step or forward is None or not python_counts(facts):
         return None
     gain = forward * line.share
     if gain < LINE_OF_STEP_SHARE * step:
@@ -145,7 +144,8 @@ def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
     return Issue(title, evidence, action, facts.computing.samples, gain / step, gain_s=gain, about="compute")
 
 
-def _line_of_other(facts: Facts, title: str, what: str) -> Issue | None:
+def _line(facts: Facts, title: str, what: str) -> Issue | None:
+    """Finds such a line in `other`."""
     line, other, seconds = main_line(facts), facts.summary.share("other"), facts.mean_s("other")
     if line is None or other is None or seconds is None or line.place.what != what:
         return None

@@ -21,6 +21,7 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
 )
 from ddlprof.base.units import count, gib, percent, significant
+from ddlprof.model.manifest import BLOCKING, PROFILER, TRACEMALLOC
 from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES, Operator
 from ddlprof.model.source_locations import BETWEEN
 
@@ -62,24 +63,6 @@ def padding(facts: Facts) -> Issue | None:
     )
     return Issue("most of what is computed is padding" if share > 0.5 else "much of what is computed is padding",
                  evidence, action, facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
-
-
-_DEBUG_MODES = {
-    "torch.profiler": (
-        "a profiler of torch's records each operator and keeps it",
-        "profile a few steps only: torch.profiler.profile(schedule=torch.profiler.schedule(wait=10, warmup=2, "
-        "active=3, repeat=1)) with prof.step() after each, and no autograd.profiler.profile() around the training",
-    ),
-    "tracemalloc": (
-        "tracemalloc keeps a stack of Python for each allocation",
-        "no tracemalloc.start(), PYTHONTRACEMALLOC or -X tracemalloc",
-    ),
-    "CUDA_LAUNCH_BLOCKING": (
-        "CUDA_LAUNCH_BLOCKING is set, so that the host waits for each kernel",
-        "unset CUDA_LAUNCH_BLOCKING",
-    ),
-}
-"""What each mode does, and how it is left out."""
 
 
 def anomaly_mode(facts: Facts) -> Issue | None:
@@ -159,13 +142,31 @@ def needless_gradients(facts: Facts) -> Issue | None:
                  gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
+_DEBUG_MODES = {
+    PROFILER: (
+        "a profiler of torch's records each operator and keeps it",
+        "profile a few steps only: torch.profiler.profile(schedule=torch.profiler.schedule(wait=10, warmup=2, "
+        "active=3, repeat=1)) with prof.step() after each, and no autograd.profiler.profile() around the training",
+    ),
+    TRACEMALLOC: (
+        "tracemalloc keeps a stack of Python for each allocation",
+        "no tracemalloc.start(), PYTHONTRACEMALLOC or -X tracemalloc",
+    ),
+    BLOCKING: (
+        "CUDA_LAUNCH_BLOCKING is set, so that the host waits for each kernel",
+        "unset CUDA_LAUNCH_BLOCKING",
+    ),
+}
+"""What each mode does, and how it is left out."""
+
+
 def debug_modes(facts: Facts) -> Issue | None:
-    """Finds a profiler of torch's, tracemalloc or blocking launches that are on for the whole training."""
+    """Finds a profiler of torch's, tracemalloc or blocking launches that stay on."""
     modes = (facts.training.debug_modes or "").split(", ")
-    on = [mode for mode in _DEBUG_MODES if mode in modes and (mode != "tracemalloc" or python_counts(facts))]
+    on = [mode for mode in _DEBUG_MODES if mode in modes and (mode != TRACEMALLOC or python_counts(facts))]
     if not on:
         return None
-    evidence = f"{'; '.join(_DEBUG_MODES[mode][0] for mode in on)}, at most of the looks"
+    evidence = f"{'; '.join(_DEBUG_MODES[mode][0] for mode in on)}, at more than half of the looks"
     action = "; ".join(_DEBUG_MODES[mode][1] for mode in on)
     return Issue("what is meant for debugging is on", evidence, f"{action}: how much it gains, a run without it tells",
                  facts.steady_steps, severity="warning")  # fmt: skip
@@ -179,7 +180,9 @@ def python_counts(facts: Facts) -> bool:
 def interpreter_hook(facts: Facts) -> Issue | None:
     """Finds a debugger or a profiler of Python that watches the whole training."""
     kind, _, name = (facts.training.interpreter_hook or "").partition(": ")
-    if not name or not python_counts(facts) or debug_modes(facts) is not None:  # torch's profiler may watch calls
+    if not name or not python_counts(facts):
+        return None
+    if kind == "call" and PROFILER in (facts.training.debug_modes or ""):  # which watches calls itself
         return None
     evidence = f"{name} is called for each {kind} of Python that the training runs"
     action = (
@@ -380,15 +383,16 @@ RULES = (
          "the graph was not read, an optimizer has the parameters, they have changed since, or the strategy is neither "
          "none nor DDP", needless_gradients),
     Rule("debug_modes", "A profiler of torch's, tracemalloc or blocking launches are left on",
-         "each of them at most looks; tracemalloc on a job that trains on processors or waits for launches",
-         "they are for a few steps: all the steps that they see take several times as long, and memory grows with "
-         "the events of a profiler", FINDING_STEPS, "nobody looked", debug_modes, hides=True),
+         "each of them at most looks and at the last one; tracemalloc on a job that trains on processors or waits for "
+         "launches",
+         "they are for a few steps: steps may take several times as long, and memory grows with the events of a "
+         "profiler", FINDING_STEPS, "nobody looked", debug_modes, hides=True),
     Rule("interpreter_hook", "A debugger or a profiler watches each line or call of Python",
          "a trace function (`sys.settrace`) or a profiler (`sys.setprofile`, cProfile) at most looks, on a job that "
          "trains on processors or waits for launches",
          "each line of Python takes several times as long under it; an info where only calls are watched",
-         FINDING_STEPS, "nobody looked, the device has enough to do, or `debug_modes` speaks", interpreter_hook,
-         hides=True),
+         FINDING_STEPS, "nobody looked, the device has enough to do, or torch's profiler is what watches calls",
+         interpreter_hook, hides=True),
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),

@@ -1,4 +1,4 @@
-"""Looks now and then whether switches of torch's are on that make a training slower."""
+"""Looks now and then whether switches are on that make a training slower."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 from collections import Counter
 from typing import Any
 
-from ddlprof.torch_private.profiler import enabled
-
-PROFILER, TRACEMALLOC, BLOCKING = "torch.profiler", "tracemalloc", "CUDA_LAUNCH_BLOCKING"
+from ddlprof.model.manifest import BLOCKING, PROFILER, TRACEMALLOC
+from ddlprof.torch_private.profiler import records
 
 
 class Switches:
-    """What was seen at the looks of the helper thread, a few a second while the training computes."""
+    """What was seen at the looks of the helper thread, a few a second while the training computes, and of the training
+    thread, ever more rarely (`look_at_hooks`)."""
 
     def __init__(self) -> None:
         self.deterministic: bool | None = None
@@ -21,6 +21,7 @@ class Switches:
         self._looks = self._anomalies = 0
         self._hooks: list[str] = []
         self._modes: Counter[str] = Counter()
+        self._last_modes: list[str] = []
 
     @property
     def anomaly_share(self) -> float | None:
@@ -35,13 +36,13 @@ class Switches:
 
     @property
     def debug_modes(self) -> str | None:
-        """What was on for debugging at most of the looks of `look_at_hooks`, joined by commas; None: nobody looked."""
-        on = [mode for mode, times in self._modes.items() if times > len(self._hooks) / 2]
+        """What was on for debugging at most of the looks of `look_at_hooks` and at the last one, as most looks are at
+        the first steps, joined by commas; None: nobody looked."""
+        on = [mode for mode in self._last_modes if self._modes[mode] > len(self._hooks) / 2]
         return ", ".join(on) if self._hooks else None
 
     def look_at_hooks(self) -> None:
         """Looks once what watches the training thread, in which it must be called."""
-        self._modes.update(_debug_modes())
         tracer, profiler = sys.gettrace(), sys.getprofile()
         monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
         if profiler is None and monitoring is not None:
@@ -51,6 +52,8 @@ class Switches:
         known = {"__main__": "a function of the script"}
         name = known.get(name, name.partition(".")[0].lstrip("_"))
         self._hooks.append("" if hook is None else f"{'call' if tracer is None else 'line'}: {name}")
+        self._last_modes = _debug_modes()
+        self._modes.update(self._last_modes)
 
     def look(self) -> None:
         """Looks once."""
@@ -64,7 +67,7 @@ class Switches:
 def _debug_modes() -> list[str]:
     torch, tracemalloc = sys.modules["torch"], sys.modules.get("tracemalloc")
     on = {
-        PROFILER: enabled(torch),
+        PROFILER: records(torch),
         TRACEMALLOC: tracemalloc is not None and tracemalloc.is_tracing(),
         BLOCKING: os.environ.get(BLOCKING, "0") not in ("", "0") and torch.cuda.is_initialized(),
     }

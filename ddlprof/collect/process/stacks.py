@@ -19,7 +19,7 @@ from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.data_places import DRAWING, data_places
+from ddlprof.collect.process.data_places import data_places
 from ddlprof.collect.process.frames import (
     INSTALLED,
     INTERPRETER,
@@ -31,6 +31,7 @@ from ddlprof.collect.process.frames import (
     stack_of_thread,
 )
 from ddlprof.collect.process.loops import loop_around
+from ddlprof.collect.process.named_work import CALLS, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
@@ -38,18 +39,13 @@ from ddlprof.model.source_locations import (
     BETWEEN,
     CHECKPOINT,
     COLLECT,
-    COPY,
-    DRAWS,
-    ENVIRONMENT,
     EVALUATION,
     FORWARD,
     LIBRARY,
     LOGGING,
     LOOP,
-    METRIC,
     OWN_LOOP,
     PLOT,
-    RESULT,
     ROLLOUT,
     SLEEP,
     STEPPING,
@@ -61,31 +57,6 @@ from ddlprof.torch_private.modules import CALL
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
 _CACHED = 10_000
-
-_SAVING = frozenset(("save_checkpoint", "save_pretrained", "save_state", "save_model", "save_optimizer_and_scheduler"))
-"""Names of functions that save a model. They count anywhere on the stack, in any package."""
-
-_CALLS = {
-    SLEEP: frozenset(("sleep",)),
-    RESULT: frozenset(("item", "tolist", "synchronize")),
-    LOGGING: frozenset((
-        "print", "add_scalar", "add_scalars", "log_dict", "log_metrics", "add_histogram", "add_histogram_raw",
-        "add_image", "add_images", "add_figure", "add_video", "add_text", "add_embedding", "log_image", "log_images",
-    )),
-    PLOT: frozenset(("savefig", "imsave", "tight_layout", "subplots")),
-    COPY: frozenset(("deepcopy", "load_state_dict")),
-    CHECKPOINT: frozenset(("save",)) | _SAVING,
-    DRAWS: DRAWING,
-}  # fmt: skip
-"""What a line does, by the name of the function that it calls."""
-
-_MODULES = {
-    "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,
-    "loguru": LOGGING, "comet_ml": LOGGING, "neptune": LOGGING, "clearml": LOGGING,
-    "matplotlib": PLOT, "seaborn": PLOT, "plotly": PLOT, "torchmetrics": METRIC, "sklearn": METRIC, "torcheval": METRIC,
-    "copy": COPY, "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT,
-}  # fmt: skip
-"""What a line does, by the package of the function that it calls."""
 
 
 def _real(path: str | None) -> str:
@@ -196,13 +167,9 @@ class CodeLocator:
         return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
-        """The outermost loop of the user's code inside the training loop, else the innermost line of the user's; before
-        both, the frame of a package that logs or draws, such as in a hook that it has put on the model."""
+        """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
         frames, loop = _inside_loop(stack, update)
         users = [frame for frame in frames if self.is_users(frame)]
-        inner = frames[: frames.index(users[0])] if users else []
-        if hooked := [frame for frame in inner if _work_of_package(frame) in (LOGGING, PLOT)]:
-            return SourceLocation(self.text(hooked[-1]), _work_of_package(hooked[-1]), self.text(users[0]))
         updates = dict(update)
         for frame in reversed(users):
             but = updates.get(frame.code) if frame is loop else None
@@ -211,6 +178,16 @@ class CodeLocator:
                 what = LOOP if any(map(_calls_module, frames[: frames.index(frame)])) else OWN_LOOP
                 return SourceLocation(self.text(frame, found.line), what, caller)
         return SourceLocation(self.text(users[0])) if users else None
+
+    def find_hook(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+        """Where a package that logs or draws was entered from the user's innermost line, such as by a hook of it."""
+        frames, _ = _inside_loop(stack, update)
+        users = [frame for frame in frames if self.is_users(frame)]
+        inner = frames[: frames.index(users[0])] if users else []
+        hooked = [frame for frame in inner if work_of_package(frame.module) in (LOGGING, PLOT)]
+        if not hooked:
+            return None
+        return SourceLocation(self.text(hooked[-1]), work_of_package(hooked[-1].module), self.text(users[-1]))
 
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
         """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
@@ -259,7 +236,7 @@ class CodeLocator:
 
     def _what(self, frames: list[StackFrame]) -> str:
         """What the innermost frames do; the last of them is the one to report."""
-        if any(frame.code.co_name.lstrip("_") in _SAVING for frame in frames):
+        if any(frame.code.co_name.lstrip("_") in SAVING for frame in frames):
             return CHECKPOINT
         for frame in frames[:-1]:
             module, name = frame.module, frame.code.co_name
@@ -267,17 +244,17 @@ class CodeLocator:
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
-            if what := _work_of_package(frame):
+            if what := work_of_package(frame.module):
                 return what
         called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
         if len(frames) == 1 and called == "collect":  # of a function in C
             return COLLECT
-        return next((what for what, names in _CALLS.items() if called in names), "")
+        return next((what for what, names in CALLS.items() if called in names), "")
 
     def _work_of_call(self, frame: StackFrame) -> str:
         """What a line does by the name of the function it calls, as far as its callees are told as that work."""
         called = self._call_of(frame)
-        return next((what for what in (LOGGING, PLOT) if called in _CALLS[what]), "")
+        return next((what for what in (LOGGING, PLOT) if called in CALLS[what]), "")
 
     def _call_of(self, frame: StackFrame) -> str:
         """The name of the function that the frame calls, from its source: C functions have no frame."""
@@ -303,10 +280,6 @@ def _inside_loop(stack: list[StackFrame], update: Sequence[Position]) -> tuple[l
             break
     inside = stack[: len(stack) - shared + 1] if shared else stack
     return inside, inside[-1] if shared else None
-
-
-def _work_of_package(frame: StackFrame) -> str:
-    return _MODULES.get(frame.module.partition(".")[0], "")
 
 
 def _calls_module(frame: StackFrame) -> bool:
@@ -462,7 +435,9 @@ class StackSampler:
             self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
             return
         loop = self.places.find_loop(stack, self.update) if work is not None else None
-        if loop is not None:
+        if work == LOOP and (hook := self.places.find_hook(stack, self.update)) is not None:
+            self._computing.append(_Sample(marks, hook))
+        elif loop is not None:
             in_passes = work == LOOP
             what = (loop.what if in_passes else work or "") if loop.what else "" if in_passes else STEPPING
             self._computing.append(_Sample(marks, loop._replace(what=what)))

@@ -47,9 +47,9 @@ def moved(job: JobLine) -> list[RowLine]:
 
 
 def unequal_work(data: ComparisonData) -> str | None:
-    """`B's job ended after 2.98 s with 160 steps, A's after 4.14 with 320`; None where both did as much."""
+    """`B's job ended after 2.98 s with 160 steps, A's after 4.14 with 320`; None where both did as much in the mean."""
     job = data.job
-    if job is None or job.same_work:
+    if job is None or job.done[0] == job.done[1]:
         return None
     (a_s, b_s), (a, b), scale, unit = job.ended_s, job.done, scale_of(job), _unit(data)
     return f"B's job ended after {scale.time(b_s)} with {b:,} {unit}, A's after {scale.number(a_s)} with {a:,}"

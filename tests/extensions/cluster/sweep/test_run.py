@@ -7,7 +7,7 @@ from pathlib import Path
 
 import joblib
 import pytest
-from joblib._parallel_backends import ThreadingBackend
+from joblib.parallel import ThreadingBackend
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.cluster.jobs import Job, JobState

@@ -151,6 +151,7 @@ ACCUMULATING: dict[str, Any] = {
     "device": "cpu", "micro_batches": 16, "batch_per_rank": 1, "graph_nodes": 200, "compiled": False,
 }  # fmt: skip
 SMALL_PASSES: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 1.0, "data": 1.0, "other": 2.0}
+SINGLE: dict[str, Any] = ACCUMULATING | {"micro_batches": None, "graph_nodes": 3000}
 OWN_UPDATE: dict[str, Any] = {
     "optimizer": "Mine", "optimizer_tensors": 400,
     "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
@@ -181,6 +182,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "debug_modes": [facts(debug_modes="torch.profiler"), facts(debug_modes="CUDA_LAUNCH_BLOCKING"),
                     facts(device="cpu", debug_modes="tracemalloc")],
     "interpreter_hook": [facts(device="cpu", interpreter_hook="line: pydevd"),
+                         facts(device="cpu", interpreter_hook="line: pydevd", debug_modes="tracemalloc"),
                          facts(lag_share=0.01, interpreter_hook="call: cProfile")],
     "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
     "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
@@ -223,8 +225,8 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
     ],
     "micro_batches": [facts(SMALL_PASSES, **ACCUMULATING), facts(SMALL_PASSES | {"compute": 96.0}, **ACCUMULATING),
-                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01),
-                      facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": None, "graph_nodes": 3000})],
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01)],
+    "few_samples": [facts(SMALL_PASSES, **SINGLE)],
     "batch_size": [ddp(25, peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4), facts(**HELD_UP)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
@@ -240,8 +242,11 @@ SPEAKS: dict[str, list[Facts]] = {
     "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
-                facts(HOOKED, device="cpu", computing=line(source_locations.LOGGING))],
-    "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT))],
+                facts(HOOKED, device="cpu", computing=Sources(40, [
+                    SourceShare(SourceLocation("train.py:9 forward", ""), 0.5, True),
+                    SourceShare(SourceLocation("wandb/hooks.py:9 log", source_locations.LOGGING), 0.45, True)]))],
+    "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT)),
+              facts(HOOKED, device="cpu", computing=line(source_locations.PLOT))],
     "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
     "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
                facts({"compute": 70.0, "other": 30.0},
@@ -374,10 +379,11 @@ SILENT: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(6, 0.05, 900.0, 8e-6)),
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
+    "few_samples": [facts(), facts(SMALL_PASSES, **SINGLE | {"graph_nodes": 200}),  # each operator takes long
+                    facts(SMALL_PASSES, **SINGLE | {"batch_per_rank": 4}), facts(SMALL_PASSES, **ACCUMULATING),
+                    facts({"compute": 15.0, "data": 83.0, "other": 2.0}, **SINGLE)],
     "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
-                      facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": None}),  # each operator takes long
-                      facts(SMALL_PASSES, **ACCUMULATING
-                            | {"micro_batches": None, "graph_nodes": 3000, "batch_per_rank": 4}),
+                      facts(SMALL_PASSES, **SINGLE),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
                       facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),

@@ -79,6 +79,17 @@ def test_what_is_meant_for_debugging_is_seen() -> None:
     tracemalloc.stop()
     assert switches.debug_modes == "torch.profiler"
     assert traced.debug_modes == "tracemalloc"
-    for _ in range(2):
+    switches.look_at_hooks()
+    assert switches.debug_modes == "", "the first steps, at which most looks are, are no habit"
+    with torch.autograd.profiler.emit_nvtx(enabled=False):
+        traced.look_at_hooks()
+    assert traced.debug_modes == ""
+
+
+def test_launches_that_block_are_seen_where_there_is_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    for initialised in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda it=initialised: it)
+        switches = Switches()
         switches.look_at_hooks()
-    assert switches.debug_modes == "", "a few profiled steps are no habit"
+        assert switches.debug_modes == "CUDA_LAUNCH_BLOCKING" * initialised

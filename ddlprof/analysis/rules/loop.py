@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
-from ddlprof.analysis.rules.own_communication import sent_objects
+from ddlprof.analysis.rules.own_communication import many_messages, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import python_counts
 from ddlprof.analysis.sources import SourceShare
@@ -123,6 +123,8 @@ def slow_line(facts: Facts) -> Issue | None:
     sends = [each for each in facts.issued.of(*OF_SCRIPT) if line.place.text in (each.place.text, each.place.caller)]
     if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
         return None
+    if sends and many_messages(facts) is not None:
+        return None
     if issue is not None and sends:
         issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_LESS)
     collected = issue is not None and facts.collector_s >= _COLLECTED * (issue.gain_s or 0.0)
@@ -227,7 +229,7 @@ RULES = (
     Rule("metrics", "The step waits for its metrics", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, metrics),
     Rule("copies", "The step copies states of the model", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, copies),
     Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES,
-         f"{_NO_SAMPLES}, or `sent_objects` speaks", slow_line),
+         f"{_NO_SAMPLES}, or `sent_objects` or `many_messages` speaks of it", slow_line),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

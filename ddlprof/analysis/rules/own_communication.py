@@ -114,13 +114,15 @@ def many_messages(facts: Facts) -> Issue | None:
     enough = passes * max(1, ceil(line.bytes / passes / BUCKET_BYTES))
     if line.fastest_s is None or line.number < 4 * enough:
         return None
+    other_s, gain = _other_at(facts, line), min(line.moving_s, (line.number - enough) * line.fastest_s)
     evidence = f"{line.text}: {line.number:.0f} x {line.ops} a step, {size(line.bytes / line.number)} each, at least "
     evidence += f"{1e6 * line.fastest_s:.0f} µs each; computing waits {facts.scale.time(line.moving_s)} for them"
+    evidence += f", and {facts.scale.time(other_s)} a step are at that line itself" if other_s else ""
     together = "one message for all that is known at one time: torch.cat the tensors, and all_reduce the result"
     action = f"{_or_ddp(together)}" if _may_be_gradients(facts, line) else together
     return Issue("the script sends many small messages", evidence, f"{line.text}: {action}", facts.steady_steps,
-                 share_of_step(facts, line.moving_s), about="comm",
-                 gain_s=min(line.moving_s, (line.number - enough) * line.fastest_s))  # fmt: skip
+                 share_of_step(facts, line.moving_s + other_s), about="other" if other_s > line.moving_s else "comm",
+                 gain_s=gain + other_s * (1 - enough / line.number))  # fmt: skip
 
 
 def own_messages(facts: Facts) -> Issue | None:

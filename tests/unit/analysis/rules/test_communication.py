@@ -59,6 +59,14 @@ def test_objects_are_told_once_with_their_size_and_all_that_they_take() -> None:
     assert "all_gather_object" in finding.next
 
 
+def test_many_messages_are_told_once_with_all_that_their_line_takes() -> None:
+    given = ddp(20, 30, issued=IssuedTraffic([at_line(60, 5e4, 0.02)]), sources=line("", 1.0))
+    (finding,) = [each for each in apply_rules(given, RULES) if each.rule in ("many_messages", "slow_line")]
+    assert finding.rule == "many_messages"
+    assert finding.evidence.endswith("computing waits 20 ms for them, and 2 ms a step are at that line itself")
+    assert finding.share == pytest.approx(0.2 + 0.02)
+
+
 def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:
     (unknown,) = found("buffer_broadcast", by(BUFFER))
     assert "if all ranks make the same buffers" in unknown.next

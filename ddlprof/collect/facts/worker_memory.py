@@ -16,8 +16,9 @@ from contextlib import suppress
 from ddlprof.base.real_process import getpid
 
 _MOST_CHILDREN = 64
-_SPARING = 200
-"""Next reading after so many times what one has taken: Linux goes through all pages of a process for it."""
+_SPARING, _LATER, _FIRST = 200, 1000, 16
+"""Next reading after so many times what one has taken, at first and after so many: Linux goes through all pages of a
+process for it."""
 _FIELD = re.compile(rb"^(Private_Dirty|Anonymous): +(\d+) kB", re.MULTILINE)
 
 
@@ -31,7 +32,7 @@ class WorkerMemory:
         """`cpu_clock`: of this thread, so that readings on a busy machine are not taken for long ones."""
         self._clock, self._cpu_clock = clock, cpu_clock
         self._proc = proc
-        self._next_ns = 0
+        self._next_ns = self._readings = 0
         self._first: dict[int, tuple[int, int]] = {}
         """The private and the anonymous bytes of each child when it was first seen."""
         self._copied: int | None = None
@@ -53,7 +54,8 @@ class WorkerMemory:
             taken = max(0, anonymous - first_anonymous)
             copied, new = copied + max(0, private - first_private - taken), new + taken
         self._copied, self._new = (copied, new) if found else (None, None)
-        self._next_ns = now + _SPARING * (self._cpu_clock() - begin)
+        self._readings += bool(found)
+        self._next_ns = now + (_SPARING if self._readings < _FIRST else _LATER) * (self._cpu_clock() - begin)
 
     def copied_bytes(self) -> int | None:
         """What they have copied, by a reading now or by the last one."""

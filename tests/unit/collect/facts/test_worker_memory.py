@@ -72,6 +72,13 @@ def test_readings_that_take_long_are_rare(children: Children) -> None:
     children.now_ns -= 900_000_000
     assert children.read(p1=(60, 300)) == 0  # that of the last time
     assert children.read(p1=(60, 300)) == 50 * MIB
+    for _ in range(16):
+        children.read(p1=(60, 300))
+    children.now_ns -= 900_000_000
+    assert children.read(p1=(70, 300)) == 50 * MIB  # 0.1 s is too soon, and so are the next 0.9 s
+    children.now_ns -= 200_000_000
+    assert children.read(p1=(70, 300)) == 50 * MIB
+    assert children.read(p1=(70, 300)) == 60 * MIB
 
 
 def test_a_child_that_has_ended_or_may_not_be_read_is_left_out(children: Children) -> None:

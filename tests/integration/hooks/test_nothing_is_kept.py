@@ -218,8 +218,10 @@ def agreed(seen: Locals) -> None:
 
 def not_waited_for(seen: Locals) -> None:
     """A collective whose end nobody waits for: until the next update it may be looked at."""
-    frame, one = Mark(), torch.ones(4)
+    frame, one, ended = Mark(), torch.ones(4), threading.Event()
     work = dist.all_reduce(one, async_op=True)
+    work.get_future().add_done_callback(lambda _: ended.set())
+    assert ended.wait(60)  # the next update must not come before, as it may on a busy machine
     seen.note("not_waited_for", {"frame": frame})
     seen.note("not_waited_for", {"one": one, "work": work}, until_update=True)
 

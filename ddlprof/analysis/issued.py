@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,15 @@ class IssuedTraffic:
     def of(self, *whats: str) -> list[Issued]:
         """Those of these issuers, the one for which computing waits longest first."""
         return sorted((each for each in self.kinds if each.place.what in whats), key=lambda each: -each.moving_s)
+
+
+def by_line(issued: Iterable[Issued], by_caller: bool = False) -> dict[str, list[Issued]]:
+    """What each line issues, or what is issued where each line of the training loop has led."""
+    found: dict[str, list[Issued]] = {}
+    for each in issued:
+        text = each.place.caller or each.place.text if by_caller else each.place.text
+        found.setdefault(text, []).append(each)
+    return found
 
 
 def issued_by(

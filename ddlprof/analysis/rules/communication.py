@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from math import ceil
 
-from ddlprof.analysis.issued import Issued
+from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
@@ -82,10 +81,8 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     if _mostly_latency(facts):
         if (facts.training.unused_iterations or 0) >= UNUSED_LOOKS:
             return None  # one of the few messages is of that search
-        lines: defaultdict[str, float] = defaultdict(float)
-        for each in facts.issued.of(*OF_SCRIPT):
-            lines[each.place.text] += facts.moving_of([each])
-        if max(lines.values(), default=0.0) > exposed:
+        lines = by_line(facts.issued.of(*OF_SCRIPT)).values()
+        if max(map(facts.moving_of, lines), default=0.0) > exposed:
             return None  # a line of the script is waited for longer, and has findings of its own
     evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
     comm = facts.comm

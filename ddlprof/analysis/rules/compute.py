@@ -224,7 +224,7 @@ def batch_size(facts: Facts) -> Issue | None:
 def micro_batches(facts: Facts) -> Issue | None:
     """Finds micro-batches so small that a pass takes as long as its operators cost whatever they compute."""
     number, step = facts.training.micro_batches or 1, facts.mean_s("step")
-    evidence = _few_each(facts, number)
+    evidence = _few_each(facts)
     gain = passes_s(facts) * (1 - 1 / number)
     if evidence is None or number < MICRO_BATCHES or not step or gain < WARN_SHARE * step:
         return None
@@ -241,7 +241,7 @@ def micro_batches(facts: Facts) -> Issue | None:
 def few_samples(facts: Facts) -> Issue | None:
     """Finds batches of so few samples that a step computes as long as its operators cost whatever they compute."""
     number, step, batch = facts.training.micro_batches or 1, facts.mean_s("step"), facts.training.batch_per_rank
-    evidence = _few_each(facts, number)
+    evidence = _few_each(facts)
     gain = (facts.mean_s("compute") or 0.0) / 2
     if evidence is None or number > 1 or (batch or FEW_SAMPLES) >= FEW_SAMPLES or not step or gain < WARN_SHARE * step:
         return None
@@ -251,8 +251,9 @@ def few_samples(facts: Facts) -> Issue | None:
                  severity="warning")  # fmt: skip
 
 
-def _few_each(facts: Facts, number: int) -> str | None:
-    """The evidence that the passes of a step, so many, cost what starting their operators does; None: they do not."""
+def _few_each(facts: Facts) -> str | None:
+    """The evidence that the passes of a step cost what starting their operators does; None: they do not."""
+    number = facts.training.micro_batches or 1
     nodes, size, peak = facts.model.graph_nodes, facts.devices.memory_bytes, facts.devices.peak_bytes
     if not nodes or facts.model.compiled:
         return None

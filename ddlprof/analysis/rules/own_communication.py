@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from ddlprof.analysis.issued import Issued
+from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, share_of_step
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
@@ -193,12 +193,7 @@ def _main_line(facts: Facts) -> _Line | None:
 
 
 def _lines(facts: Facts, issued: Sequence[Issued], by_caller: bool = False) -> list[_Line]:
-    """What each line issues, or what is issued where each line of the training loop has led."""
-    by_text: dict[str, list[Issued]] = {}
-    for each in issued:
-        text = each.place.caller or each.place.text if by_caller else each.place.text
-        by_text.setdefault(text, []).append(each)
-    return [_Line(tuple(kinds), facts.moving_of(kinds)) for kinds in by_text.values()]
+    return [_Line(tuple(kinds), facts.moving_of(kinds)) for kinds in by_line(issued, by_caller).values()]
 
 
 def _may_be_gradients(facts: Facts, line: _Line) -> bool:

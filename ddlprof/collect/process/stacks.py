@@ -168,8 +168,7 @@ class CodeLocator:
 
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
-        frames, loop = _inside_loop(stack, update)
-        users = [frame for frame in frames if self.is_users(frame)]
+        frames, users, loop = self._users_inside(stack, update)
         updates = dict(update)
         for frame in reversed(users):
             but = updates.get(frame.code) if frame is loop else None
@@ -181,8 +180,7 @@ class CodeLocator:
 
     def find_hook(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """Where a package that logs or draws was entered from the user's innermost line, such as by a hook of it."""
-        frames, _ = _inside_loop(stack, update)
-        users = [frame for frame in frames if self.is_users(frame)]
+        frames, users, _ = self._users_inside(stack, update)
         inner = frames[: frames.index(users[0])] if users else []
         hooked = [frame for frame in inner if work_of_package(frame.module) in (LOGGING, PLOT)]
         if not hooked:
@@ -191,9 +189,15 @@ class CodeLocator:
 
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
         """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
-        frames, loop = _inside_loop(stack, update)
-        users = [frame for frame in frames if self.is_users(frame)]
+        _, users, loop = self._users_inside(stack, update)
         return self.text(users[-1]) if loop is not None and len(users) > 1 else ""
+
+    def _users_inside(
+        self, stack: list[StackFrame], update: Sequence[Position]
+    ) -> tuple[list[StackFrame], list[StackFrame], StackFrame | None]:
+        """The frames inside the training loop, those of them that are the user's, and that of the loop if known."""
+        frames, loop = _inside_loop(stack, update)
+        return frames, [frame for frame in frames if self.is_users(frame)], loop
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
@@ -434,18 +438,19 @@ class StackSampler:
         if here is Where.DATA:
             self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
             return
-        loop = self.places.find_loop(stack, self.update) if work is not None else None
-        if work == LOOP and (hook := self.places.find_hook(stack, self.update)) is not None:
-            self._computing.append(_Sample(marks, hook))
-        elif loop is not None:
-            in_passes = work == LOOP
-            what = (loop.what if in_passes else work or "") if loop.what else "" if in_passes else STEPPING
-            self._computing.append(_Sample(marks, loop._replace(what=what)))
+        if work is not None and (place := self._computing_at(work, stack)) is not None:
+            self._computing.append(_Sample(marks, place))
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
             place = self.places.find(stack, self.update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
                 self._waiting.append(_Sample(marks, place._replace(what=what)))
+
+    def _computing_at(self, work: str, stack: list[StackFrame]) -> SourceLocation | None:
+        if work == LOOP:
+            return self.places.find_hook(stack, self.update) or self.places.find_loop(stack, self.update)
+        loop = self.places.find_loop(stack, self.update)
+        return None if loop is None else loop._replace(what=work if loop.what else STEPPING)
 
     def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Samples the stack of the training thread before its first step; the samples count for that step."""

@@ -18,6 +18,10 @@ from ddlprof.model.issuers import OBJECTS, OF_SCRIPT
 _COLLECTED = 0.5
 """Of the time at a line: then most of it may be the garbage collector's."""
 LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
+_ONCE_OR_LESS = (
+    "what is the same in each step can be done once, before the loop, and what the step need not wait for less often, "
+    "or in another process"
+)
 _AT_LINE = {
     source_locations.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
     source_locations.FORWARD: (
@@ -55,14 +59,19 @@ _AT_LINE = {
         "in",
         "see what the library does there in every step, and which option makes it do so less often",
     ),
-    source_locations.DRAWS: ("drawing at", AT_LINE[source_locations.DRAWS]),
-    "": (
-        "at",
-        "see what this line does: what the step need not wait for can be done less often, or in another process",
+    source_locations.OWN_LOOP: (
+        "in the loop at",
+        "whole arrays or tensors in place of this loop (over samples: a batch dimension; over parameters: "
+        f"torch._foreach_norm, torch._foreach_lerp_); {_ONCE_OR_LESS}",
     ),
+    **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
+    "": ("at", f"see what this line does: {_ONCE_OR_LESS}"),
 }
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
+_MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
+_LOADER = "if a batch is made there, workers of a DataLoader do it beside computing"
+"""Advice for such a line of a loop that loads its batches itself."""
 _SEND_LESS = "less often, or several values in one call"
 """Advice for a line that is also one whose collectives the run knows."""
 _OWN_RULES = (
@@ -81,9 +90,11 @@ def main_line(facts: Facts) -> SourceShare | None:
     return facts.sources.main
 
 
-def words_for_line(line: SourceShare) -> tuple[str, str]:
+def words_for_line(facts: Facts, line: SourceShare) -> tuple[str, str]:
     """Words for what happens at a line, and the advice."""
     told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
+    if line.place.what in _MAY_LOAD and facts.summary.mean_ns("data") is None:
+        action += f"; {_LOADER}"
     return f"{told} {line.place.text}", action
 
 
@@ -140,7 +151,7 @@ def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
     gain = forward * line.share
     if gain < LINE_OF_STEP_SHARE * step:
         return None
-    where, action = words_for_line(line)
+    where, action = words_for_line(facts, line)
     evidence = f"{percent(line.share)} of {facts.mean('compute_forward')} in forward and loss is {where}"
     evidence += f" (of {facts.computing.samples} stack samples)"
     return Issue(title, evidence, action, facts.computing.samples, gain / step, gain_s=gain, about="compute")
@@ -154,7 +165,7 @@ def _line(facts: Facts, title: str, what: str) -> Issue | None:
     share = other * line.share
     if share < LINE_OF_STEP_SHARE:
         return None
-    where, action = words_for_line(line)
+    where, action = words_for_line(facts, line)
     samples = facts.sources.samples
     evidence = f"{percent(line.share)} of {facts.mean('other')} outside computing, data and communication is {where}"
     evidence += f" (of {samples} stack samples)"

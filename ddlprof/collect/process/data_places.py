@@ -90,7 +90,7 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
         return _in_libraries(places, inside, owners)
     inner, outer = inside[users[0]], inside[users[-1]]
     one_sample = any(inside[number].code.co_name == "__getitem__" for number in users)
-    what = in_data(_what(inside[: users[0]], inner, one_sample))
+    what = in_data(work_of_data(inside[: users[0]], inner, one_sample))
     return [SourceLocation(places.text(inner), what), SourceLocation(places.text(outer), DATA_CALLER)]
 
 
@@ -105,7 +105,7 @@ def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -
     if not called:
         single = any(map(_takes_samples, installed))
         return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE)) if single else SourceLocation(_WHOLE, in_data(WHOLE))]
-    what = in_data(_what(called, None))
+    what = in_data(work_of_data(called, None))
     return [SourceLocation(places.text(called[-1]), what)]
 
 
@@ -116,7 +116,7 @@ def _takes_samples(frame: StackFrame) -> bool:
     return frame.module == f"{_LOADER}._utils.collate" and "collate" in frame.code.co_name
 
 
-def _what(called: list[StackFrame], line: StackFrame | None, one_sample: bool = False) -> str:
+def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: bool = False) -> str:
     """What a line does, by the functions named in it or the frames that it called; empty if that is not known.
 
     The tensor of one sample is soon made, but lets the interpreter's lock go, so that looks fall on it and not on the

@@ -19,7 +19,7 @@ from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.data_places import data_places
+from ddlprof.collect.process.data_places import data_places, work_of_data
 from ddlprof.collect.process.frames import (
     INSTALLED,
     INTERPRETER,
@@ -160,11 +160,23 @@ class CodeLocator:
                 innermost, what = next(((index, work) for index, work in called if work), (innermost, what))
             outermost = users[-1] if loop is not None else innermost
             caller = self.text(frames[outermost]) if outermost != innermost else ""
+            what = what or work_of_data(frames[:innermost], frames[innermost])
             return SourceLocation(self.text(frames[innermost]), what, caller)
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
         return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+
+    def repeated(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+        """The loop inside the training loop that repeats the user's innermost line: one of its own function, or one on
+        a single line further out, such as a comprehension; None if it trains, and for a line that communicates."""
+        frames, users, loop = self._users_inside(stack, update)
+        for frame in users if not any(each.module.startswith("torch.distributed") for each in frames) else ():
+            but = dict(update).get(frame.code) if frame is loop else None
+            found = loop_around(frame.code, frame.instruction, but, training=False)
+            if found and (frame is users[0] or found.line == frame.line()):
+                return SourceLocation(self.text(frame, found.line), OWN_LOOP, self.text(users[-1]))
+        return None
 
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
@@ -381,6 +393,12 @@ def _what_by_events(recent: list[Event]) -> str:
     return ""
 
 
+def _evaluates(recent: list[Event]) -> bool:
+    """Whether a forward of the unfinished step was for no training, so that a loop may be one over batches."""
+    forwards = (payload for kind, _, grad, _, payload in recent if kind == Kind.FORWARD_BEGIN and not grad)
+    return any(_purpose(payload) is not Purpose.TRAINING for payload in forwards)
+
+
 def compute_work(recent: list[Event]) -> str | None:
     """What is sampled of computing at a moment: `LOOP` in forwards and losses, `UPDATE` in optimizers, `BETWEEN` after
     a backward; else None."""
@@ -443,8 +461,10 @@ class StackSampler:
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
             place = self.places.find(stack, self.update)
             if place is not None:
-                what = _what_by_events(recent) or place.what
-                self._waiting.append(_Sample(marks, place._replace(what=what)))
+                place = place._replace(what=_what_by_events(recent) or place.what)
+                loops = place.what == "" and not _evaluates(recent)
+                place = (self.places.repeated(stack, self.update) if loops else None) or place
+                self._waiting.append(_Sample(marks, place))
 
     def _computing_at(self, work: str, stack: list[StackFrame]) -> SourceLocation | None:
         if work == LOOP:

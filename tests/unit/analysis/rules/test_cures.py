@@ -10,6 +10,7 @@ import pytest
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
+from ddlprof.model import source_locations
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
@@ -96,6 +97,22 @@ def test_a_slow_line_that_communicates_is_told_so() -> None:
     (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
     assert "communicates" in here.title
     assert "communicates" not in elsewhere.title
+
+
+@pytest.mark.parametrize(
+    ("what", "cure"),
+    [
+        (source_locations.OWN_LOOP, "whole arrays or tensors in place of this loop"),
+        (source_locations.TABLES, "to_numpy()"),
+        (source_locations.LISTS, "np.stack"),
+        ("", "see what this line does"),
+    ],
+)
+def test_the_cure_of_a_slow_line_depends_on_what_it_does(what: str, cure: str) -> None:
+    for data, loads_itself in ((None, True), (1.0, False)):
+        (finding,) = found("slow_line", facts({"compute": 70.0, "data": data, "other": 30.0}, sources=line(what)))
+        assert cure in finding.next
+        assert ("DataLoader" in finding.next) == loads_itself
 
 
 def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:

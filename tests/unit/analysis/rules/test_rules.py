@@ -252,7 +252,7 @@ SPEAKS: dict[str, list[Facts]] = {
                facts({"compute": 70.0, "other": 30.0},
                      sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
-    "later")],
+    source_locations.OWN_LOOP, source_locations.LISTS, "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
     "checkpoint_share": [facts(job=job("checkpoint", 150)),
                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],

@@ -237,6 +237,67 @@ def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers(calls_module
     assert sum(found.other.values()) == 1  # what follows a backward may be `other`
 
 
+@pytest.mark.parametrize(
+    ("before", "word"),
+    [
+        ([], OWN_LOOP),
+        ([frozen(Purpose.TRAINING), event(Kind.FORWARD_END)], OWN_LOOP),
+        (EVALUATED, ""),  # it may be a loop over the batches of an evaluation
+    ],
+)
+@pytest.mark.parametrize("comprehension", [True, False])
+def test_a_loop_of_the_script_is_told_outside_of_computing(before: list[Event], word: str, comprehension: bool) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def one() -> bool:
+        begun.set()
+        return release.wait()
+
+    def many() -> None:
+        assert [one() for _ in range(1)]
+
+    def other() -> None:
+        for _ in range(1):
+            begun.set()
+            release.wait()
+
+    function = many if comprehension else other
+    thread = threading.Thread(target=function)
+    thread.start()
+    begun.wait()
+    sampler = StackSampler()
+    sampler.sample(thread.ident, before, 1)
+    release.set()
+    thread.join()
+    (place,) = sampler.of_step(2, 0).other
+    assert place.what == word
+    if word:
+        assert place.text.partition(" ")[0].endswith(f":{function.__code__.co_firstlineno + 1}")
+
+
+def test_a_loop_of_the_script_that_only_calls_others_is_not_told() -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def called_back() -> None:
+        begun.set()
+        release.wait()
+
+    def call_back() -> None:
+        for _ in range(1):
+            called_back()
+
+    thread = threading.Thread(target=call_back)
+    thread.start()
+    begun.wait()
+    sampler = StackSampler()
+    sampler.sample(thread.ident, [], 1)
+    release.set()
+    thread.join()
+    (place,) = sampler.of_step(2, 0).other
+    assert place.what == ""
+    assert place.text.endswith("called_back")
+
+
 def test_a_line_without_a_loop_counts_as_such(waiting: int) -> None:
     sampler = StackSampler()
     for _ in range(3):

@@ -177,7 +177,11 @@ def evaluation_share(facts: Facts) -> Issue | None:
     action = _AT_LINE[source_locations.EVALUATION][1]
     if facts.training.evaluates_with_gradients:
         action = f"with torch.no_grad(): around it, as nothing uses the graphs that it makes; {action}"
-    return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating", action)
+    title, alone = "the job spends much of its time evaluating", facts.lone_evaluator
+    if alone is not None:
+        title = f"the job waits while rank {alone} alone evaluates"
+        action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
+    return _part_of_job(facts, "evaluation", "evaluations", title, action)
 
 
 def after_checkpoints(facts: Facts) -> Issue | None:

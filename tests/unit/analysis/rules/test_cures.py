@@ -67,6 +67,13 @@ def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | 
     assert ("torch.no_grad()" in finding.next) == bool(graded)
 
 
+@pytest.mark.parametrize(("alone", "told"), [(0, True), (None, False)])
+def test_what_one_rank_evaluates_is_divided(alone: int | None, told: bool) -> None:
+    (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), lone_evaluator=alone))
+    assert finding.next.startswith("each rank a part of it") == told
+    assert ("rank 0" in finding.title) == told
+
+
 def test_threads_are_what_other_work_leaves() -> None:
     (finding,) = found("host_contention", facts(**HELD_UP))
     assert "8 threads on 4 cores that other work leaves" in finding.evidence

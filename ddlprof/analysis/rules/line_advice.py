@@ -13,7 +13,7 @@ AT_LINE = {
     source_locations.TOKENISES: "tokenise once, before the training, and keep the numbers",
     source_locations.DECODES: "decode and resize once, before the training, and keep the small images",
     source_locations.TABLES: "take the columns out of the table once, in __init__ or before the loop: "
-    "table[column].to_numpy()",
+    "table[column].to_numpy(), and rows that are searched for as groups: dict(list(table.groupby(key)))",
     source_locations.PER_SAMPLE: "take whole batches by their indices: DataLoader(data, batch_size=None, "
     "sampler=BatchSampler(RandomSampler(data), N, False)), or __getitems__ in the data set",
 }

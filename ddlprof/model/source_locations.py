@@ -33,6 +33,8 @@ LOOP = "loop"
 OWN_LOOP = "own loop"
 """Such a loop, which calls no module: it is in the loss, or in the forward of a module. Of `other`: any loop that
 repeats the line that the thread is at."""
+PARAMETRIZED = "parametrized"
+"""A line in a loop for which a parametrization of torch's computes a weight anew."""
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 

@@ -64,7 +64,16 @@ _AT_LINE = {
         "whole arrays or tensors in place of this loop (over samples: a batch dimension; over parameters: "
         f"torch._foreach_norm, torch._foreach_lerp_); {_ONCE_OR_LESS}",
     ),
+    source_locations.PARAMETRIZED: (
+        "computing a weight anew in the loop at",
+        "with torch.nn.utils.parametrize.cached(): around the forward: each weight is computed once in it",
+    ),
     **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
+    # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
+    source_locations.LISTS: (
+        "at",
+        f"{AT_LINE[source_locations.LISTS]}; if making the list takes long: {_ONCE_OR_LESS}",
+    ),
     "": ("at", f"see what this line does: {_ONCE_OR_LESS}"),
 }
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
@@ -140,6 +149,11 @@ def slow_line(facts: Facts) -> Issue | None:
         issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_LESS)
     collected = issue is not None and facts.collector_s >= _COLLECTED * (issue.gain_s or 0.0)
     return None if collected else issue  # the collector runs at whichever line makes objects
+
+
+def parametrized(facts: Facts) -> Issue | None:
+    """Finds weights that a parametrization of torch's computes anew in a loop."""
+    return _line_of_passes(facts, "weights are computed anew at each access", source_locations.PARAMETRIZED)
 
 
 def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
@@ -245,6 +259,10 @@ RULES = (
     Rule("copies", "The step copies states of the model", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, copies),
     Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES,
          f"{_NO_SAMPLES}, or `sent_objects` or `many_messages` speaks of it", slow_line),
+    Rule("parametrized", "Weights are computed anew at each access",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line in a loop for which a parametrization of torch's "
+         "computes a weight, with a third of the stack samples of forwards and losses for certain", _LINE_REASON,
+         LINE_SAMPLES, f"{_NO_SAMPLES}, the device has enough to do, or weights are cached", parametrized),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

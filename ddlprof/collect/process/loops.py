@@ -20,7 +20,8 @@ class Loop(NamedTuple):
     line: int
     """The line of its first instruction: that of `for`; of `while` that of its condition or its body."""
     trains: bool
-    """Whether it names a backward or a step, as a loop over micro-batches does."""
+    """Whether it names a backward or a step, as a loop over micro-batches does, or a generator goes on in it from step
+    to step."""
 
 
 def loop_around(code: CodeType, instruction: int, but: int | None = None, training: bool = True) -> Loop | None:
@@ -36,6 +37,11 @@ def loop_around(code: CodeType, instruction: int, but: int | None = None, traini
         ),
         None,
     )
+
+
+def iterates(code: CodeType, instruction: int) -> bool:
+    """Whether an instruction asks for the next item of a loop, such as of a generator."""
+    return dis.opname[code.co_code[instruction]] == "FOR_ITER"
 
 
 def _loops(code: CodeType) -> tuple[Loop, ...]:
@@ -54,7 +60,8 @@ def _read(code: CodeType) -> tuple[Loop, ...]:
         jumps = "JUMP" in each.opname and "NO_INTERRUPT" not in each.opname  # not the loop of an await
         if jumps and isinstance(each.argval, int) and each.argval <= each.offset:
             ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
-        if isinstance(each.argval, str) and _TRAINS.search(each.argval):
+        yields = each.opname == "YIELD_VALUE" and code.co_name != "<genexpr>"
+        if yields or (isinstance(each.argval, str) and _TRAINS.search(each.argval)):
             trained.append(each.offset)
     lines = [(begin, line) for begin, _, line in code.co_lines() if line is not None]
     return tuple(

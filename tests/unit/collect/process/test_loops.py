@@ -51,6 +51,11 @@ def micro_batches(batches: Iterable[Any], weights: list[Any]) -> None:
             here(weight)
 
 
+def batches(values: Iterable[int]) -> Iterable[int]:
+    for value in values:
+        yield here(value)
+
+
 def at(function: Callable[..., Any]) -> tuple[CodeType, int]:
     """The code of a function, and the instruction that reads the name `here`."""
     code = function.__code__
@@ -69,6 +74,11 @@ def test_a_loop_that_trains_can_be_left_out() -> None:
     assert inner is not None
     assert (first.trains, inner.trains) == (True, False)
     assert inner.line - micro_batches.__code__.co_firstlineno == 3
+
+
+def test_a_generator_goes_on_from_step_to_step() -> None:
+    assert loop_around(*at(batches)) is not None
+    assert loop_around(*at(batches), training=False) is None
 
 
 def test_a_loop_of_while_is_one() -> None:

@@ -146,7 +146,7 @@ def test_nothing_is_found_where_nothing_is_wrong(diagnosed: Any, clock: VirtualC
 
 def test_a_slow_loader(diagnosed: Any, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine enough looks at the stack fall into these batches to name the line.
-    monkeypatch.setattr(helper.StackSampler, "sample", lambda *_: None)
+    monkeypatch.setattr("ddlprof.collect.helper.StackSampler.sample", lambda *_: None)
     report = diagnosed(lambda: train(DataLoader(Samples(60, lambda step: 0.012, burn=True), BATCH)))
     assert rules(report)[0] == "loader_workers"
     finding = named(report, "loader_workers")

@@ -115,7 +115,7 @@ def answer(job: Workload, **asked: Any) -> tuple[float, float, float]:
     return found.estimate.step_s, found.memory.needed_gib, found.mfu * found.estimate.step_s
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=settings().max_examples // 12)
 @given(WAYS, WAYS)
 def test_what_is_counted_is_what_is_asked_for(before: Ways, after: Ways) -> None:
     job, as_it_is = counted(before), counted(after)
@@ -126,7 +126,7 @@ def test_what_is_counted_is_what_is_asked_for(before: Ways, after: Ways) -> None
         assert of_asked == pytest.approx(exchanged_by(as_it_is, strategy, Changes()).bytes)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings().max_examples // 16)
 @given(WAYS, st.sampled_from([("none", "ddp"), ("zero1", "zero"), ("zero2", "zero2"), ("zero3", "fsdp")]))
 def test_a_layout_that_divides_the_batch_alone_is_its_strategy(ways: Ways, names: tuple[str, str]) -> None:
     ways = ways._replace(precision="bf16" if ways.precision == "fp32" else ways.precision)

@@ -15,6 +15,7 @@ import pytest
 
 import ddlprof
 
+pytestmark = pytest.mark.slow
 ROOT = Path(ddlprof.__file__).parent.parent
 METRIC = 'Annotated[Shared[int | None], StepColumn("toys that were played with")]'
 EDITS = {

@@ -13,6 +13,7 @@ from ddlprof.extensions.fusion.loop import SweepLength
 from ddlprof.extensions.fusion.planner import FuseOptions
 from ddlprof.extensions.fusion.results import Result
 from ddlprof.extensions.fusion.task import TaskSpec
+from tests.short import first_short
 
 NETS = """
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_a_seed_that_torch_cannot_take_is_one_line(names: str, seed: int) -> Non
             run(task, sweeps, options)
 
 
-@pytest.mark.parametrize("most", [2, 8])
+@pytest.mark.parametrize("most", first_short([8, 2]))
 def test_batches_that_a_second_loop_disturbs_are_refused(names: str, most: int) -> None:
     task = TaskSpec(f"{names}:make", f"{names}:lasting", metric="accuracy")
     with pytest.raises(UserError, match="lasting iterates over its batches only once at a time"):

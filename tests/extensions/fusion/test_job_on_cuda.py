@@ -66,6 +66,7 @@ def test_a_sweep_with_graphs_has_the_losses_of_one_after_another(names: str, pre
     assert "GiB of tensors at most" in as_page(together)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-4), ("amp-fp16", 3e-2)])
 def test_groups_that_wait_on_the_host_and_several_batches_with_graphs(names: str, precision: str, off: float) -> None:
     task = TaskSpec(

@@ -113,6 +113,7 @@ def test_no_trial_stays_open_when_asking_fails() -> None:
     assert [each.state for each in study.trials] == [optuna.trial.TrialState.FAIL] * 4
 
 
+@pytest.mark.slow
 def test_trials_of_other_names_have_the_defaults() -> None:
     strong = {"lr": 0.1, "weight_decay": 5.0}
     found = {}

@@ -11,6 +11,7 @@ from ddlprof.extensions.learn.judge import LEAST_JOBS, learn
 from ddlprof.recommender import Coefficients, Measurement, PredictionError, Predictor, Target, Workload
 from ddlprof.recommender.learned import Learned
 from tests.extensions.learn.teams import GPU, job, team
+from tests.short import first_short
 
 NEXT = job(9, factor=1.6)
 UNMEASURED = replace(NEXT, measurements=())
@@ -61,6 +62,7 @@ def test_the_basis_says_what_was_learned(slow: Learned) -> None:
     assert any("learned from 6 jobs of yours on T4" in sentence for sentence in basis)
 
 
+@pytest.mark.slow
 def test_links_are_learned_from_jobs_on_several_gpus() -> None:
     found = taught(team(6, gpus=4))
     assert [row.subject for row in found.links] == ["T4, pcie"]
@@ -70,6 +72,7 @@ def test_links_are_learned_from_jobs_on_several_gpus() -> None:
         Target(GPU, (4,), 16)).basis)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_measured_placements_outweigh_what_was_learned() -> None:
     found = taught(team(6, gpus=4))
     own = job(9, gpus=4)
@@ -89,7 +92,7 @@ def test_nothing_is_learned_from_what_is_as_shipped_with_noise() -> None:
     assert all(row.after <= row.before for row in found.errors if row.used)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_short(range(4)))
 def test_never_worse_than_shipped_on_jobs_left_out(seed: int) -> None:
     rng = random.Random(seed)
     jobs = [job(n, factor=rng.lognormvariate(0, 0.4), gpus=rng.choice([1, 4])) for n in range(rng.randint(3, 7))]

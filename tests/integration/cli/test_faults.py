@@ -187,13 +187,12 @@ FORMS = {
 @pytest.mark.parametrize(
     ("form", "after", "code"),
     [
-        ("plain", "", 0),
-        ("command", "", 0),
         ("command", "sys.exit(7)", 7),
         *(
             pytest.param(form, after, code, marks=SLOW)
             for form, after, code in [
-                ("plain", "sys.exit(7)", 7), ("module", "sys.exit(7)", 7), ("module", "", 0), ("ranks", "", 0),
+                ("plain", "", 0), ("command", "", 0), ("plain", "sys.exit(7)", 7), ("module", "sys.exit(7)", 7),
+                ("module", "", 0), ("ranks", "", 0),
                 ("ranks", "raise ValueError", 1), ("torchrun", "", 0), ("torchrun", "sys.exit(7)", 1),
                 ("command", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
                 ("plain", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -15),

@@ -63,6 +63,7 @@ def test_a_job_that_evaluates_and_saves_at_its_end(
     assert {row["part"]: float(row["seconds"]) for row in rows} == parts
 
 
+@pytest.mark.slow
 def test_a_job_that_is_killed_counts_until_its_last_entry(ddlprof: DDLPROF, write_training: Callable[..., str]) -> None:
     ddlprof("run", "--quiet", "--out", "run", write_training(40, KILLED))
     found = job(ddlprof)

@@ -12,6 +12,7 @@ import pytest
 from ddlprof.cli.commands import commands
 from tests.golden.runs import HERE
 from tests.integration.processes import Processes
+from tests.short import first_short
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("recommender", "instance_catalog", "scripts", "tests", "report", "launch", "registry")
@@ -65,7 +66,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["before ours", "behind ours"])
+@pytest.mark.parametrize("first", first_short([True, False]), ids=["before ours", "behind ours"])
 def test_no_command_takes_them_for_ours(theirs: Path, first: bool, processes: Processes) -> None:
     paths = [theirs, ROOT] if first else [ROOT, theirs]
     every = set(commands())  # a room may have been taken out

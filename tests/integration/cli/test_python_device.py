@@ -95,7 +95,7 @@ def test_a_wait_for_copies_of_another_stream_is_h2d(train: Any) -> None:
     """Torch's hooks of events in Python see it, though they were installed when the device was found."""
     run, busy = train("Module", "prefetch")
     copied = busy[-1][1] - busy[FIRST - 1][1]
-    assert 0.5 * copied < total(run, "h2d") < 0.4 * total(run, "step")
+    assert 0.1 * copied < total(run, "h2d") < 0.4 * total(run, "step")  # a host that is held up finds it copied
 
 
 def test_events_that_take_no_times_leave_the_classes_empty(train: Any) -> None:

@@ -21,6 +21,7 @@ from tests.integration.processes import PATIENCE_S, Processes, free_port
 pytestmark = pytest.mark.dist
 
 
+@pytest.mark.slow
 def test_two_machines_train_one_job(processes: Processes, tmp_path: Path) -> None:
     """Each names a run directory by its own clock; there is one in the end, and it has all ranks and the arguments."""
     words = (str(HERE / "starting.py"), "mesh")

@@ -56,6 +56,7 @@ def test_a_script_that_is_started_again_by_hand(processes: Processes, tmp_path: 
     assert all(each["start_up_h"] > 0 and each["repeated_h"] > 0 for each in found["failures"])
 
 
+@pytest.mark.slow
 def test_a_job_that_its_launcher_starts_again(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_job_that_its_launcher_starts_again(
     assert "Failures " in card
 
 
+@pytest.mark.slow
 def test_a_job_that_goes_on_with_fewer_ranks(processes: Processes, tmp_path: Path) -> None:
     words = [SCRIPT, ".", str(STEPS), "25"]
     assert processes.run(*RUN, "two", "--nproc-per-node", "2", *words).returncode != 0

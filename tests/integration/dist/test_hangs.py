@@ -11,9 +11,9 @@ from scripts.lab.hosts import missing
 
 pytestmark = pytest.mark.dist
 
-SHORT = ("early-return", "skip")
-"""Faults of the short suite: a rank that stands alone, and an error that ends all of them at once."""
-IN_CI = ("order", "worker-blocked", "stopped")
+SHORT = ("early-return",)
+"""The fault of the short suite: a rank that stands alone."""
+IN_CI = ("skip", "order", "worker-blocked", "stopped")
 """Faults of CI; `python -m scripts.bench.hangs` tries all of them, and so does the nightly workflow."""
 
 

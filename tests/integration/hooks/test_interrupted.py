@@ -31,6 +31,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.records import StepRow
 from scripts.lab import simulated_cuda
+from tests.short import first_short
 from tests.unit.collect.conftest import MS
 from tests.unit.collect.cores import CORES, Core
 
@@ -158,9 +159,12 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+EVERYWHERE = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(3600)]
+
+
+@pytest.mark.parametrize("core", first_short(reversed(CORES)), ids=lambda core: core.name)
+@pytest.mark.parametrize("device", first_short(["cuda", "cpu"]))
+@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=EVERYWHERE)])
 def test_steps_are_whole_again_after_an_interruption_anywhere(
     core: Core, stride: int, device: str, tmp_path: Path, group: None
 ) -> None:

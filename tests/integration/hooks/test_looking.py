@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.records import Overhead
+from tests.short import first_short
 
 Profiling = Callable[..., AbstractContextManager[Any]]
 
@@ -45,7 +46,7 @@ def clock() -> Iterator[CountedCalls]:
     sys.setprofile(None)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", first_short([0, 1]))
 def test_epochs_of_as_many_steps_as_one_would_sample(
     workers: int, profiling: Profiling, clock: CountedCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:

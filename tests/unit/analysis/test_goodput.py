@@ -13,6 +13,7 @@ from ddlprof.analysis.trials import trials_of
 from ddlprof.model.trial import AttemptFacts, ReadFrom, SavedAt
 from ddlprof.store import load_run
 from scripts.lab.simulated_month import Job, write_month
+from tests.short import first_short
 
 PARTS = {"steps": 100.0, "checkpoint": 10.0, "evaluation": 0.0, "start_up": 20.0, "hang": 0.0, "idle": 5.0}
 
@@ -23,7 +24,7 @@ def trial(begin_s: float, steps: int = 100, status: str = "torn", **facts: objec
 
 
 @pytest.mark.parametrize("names_files", [True, False])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", first_short([1, 2, 3]))
 def test_a_month_with_known_truth(tmp_path: Path, seed: int, names_files: bool) -> None:
     truth = write_month(tmp_path / "run", Job(seed, names_files=names_files))
     found = goodput(trials_of(analyse(load_run(tmp_path / "run"))))

@@ -186,6 +186,7 @@ def test_groups_with_more_members_than_are_read_again_are_refused(tmp_path: Path
         read_dumps([path])
 
 
+@pytest.mark.slow
 def test_the_largest_dump_is_read_again_from_the_run(tmp_path: Path) -> None:
     many = [{**each, "collective_seq_id": seq} for each in groups(256) for seq in range(64)]
     path = tmp_path / "nccl_trace_rank_0"

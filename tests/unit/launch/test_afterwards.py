@@ -199,9 +199,12 @@ def test_a_launcher(kinds: list[Callable[[], None]], monkeypatch: pytest.MonkeyP
     ("how", "begin", "every"),
     [
         ("program", 0, 5),
-        *(pytest.param(how, n, 1, marks=pytest.mark.slow) for how in ("program", "child") for n in (0, 4, 8)),
+        *(
+            pytest.param(how, n, 1, marks=[pytest.mark.slow, pytest.mark.nightly])
+            for how in ("program", "child") for n in (0, 4, 8)
+        ),
     ],
-)
+)  # fmt: skip
 def test_the_process_that_trains(how: str, begin: int, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a session as it is made for a script, which has not imported torch."""
     from ddlprof.collect.session import start

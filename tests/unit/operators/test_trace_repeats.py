@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ddlprof.model.operators import StepOperators
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
+from tests.short import first_short
 
 BLOCKS = 7
 
@@ -204,7 +205,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [*((name, {}) for name in ALIKE), *(("Llama", settings) for settings in SETTINGS)], ids=str
+    ("name", "settings"),
+    [*first_short(((name, {}) for name in ALIKE), 2), *first_short((("Llama", settings) for settings in SETTINGS), 1)],
+    ids=str,
 )
 def test_the_step_of_equal_blocks_is_that_of_a_full_trace(
     monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
@@ -213,7 +216,7 @@ def test_the_step_of_equal_blocks_is_that_of_a_full_trace(
     assert step_of(make, **settings) == in_full(monkeypatch, make, **settings)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", first_short(OTHERS, 2))
 def test_the_step_of_blocks_that_differ_is_that_of_a_full_trace(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert step_of(OTHERS[name]) == in_full(monkeypatch, OTHERS[name])
 

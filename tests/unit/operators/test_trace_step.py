@@ -20,6 +20,7 @@ from ddlprof.model.operators import PHASES, Operator, StepOperators, model_flops
 from ddlprof.operators.trace_cuda import attention_kernel
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from ddlprof.recommender.compute.what_if import as_asked
+from tests.short import first_short
 
 Factory = Callable[[], nn.Module]
 
@@ -226,7 +227,7 @@ MODELS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "amp-bf16"])
+@pytest.mark.parametrize("precision", first_short(["amp-bf16", "fp32", "bf16"]))
 @pytest.mark.parametrize(("model", "shape", "dtype"), MODELS)
 def test_the_step_at_twice_the_batch_is_the_step_scaled(
     model: Factory, shape: tuple[int, ...], dtype: torch.dtype, precision: str

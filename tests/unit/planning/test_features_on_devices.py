@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -37,11 +37,18 @@ def where_there_is_one(): return Net("cuda" if torch.cuda.is_available() else "c
 """
 
 
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "made_up_devices.py").write_text(NETS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return "made_up_devices"
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("nets")
+    (folder / "made_up_devices.py").write_text(NETS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield "made_up_devices"
+
+
+@pytest.fixture(scope="module")
+def expected(module: str) -> CountedModel:
+    return counted(module, "plain")
 
 
 def counted(module: str, factory: str, precision: str = "fp32") -> CountedModel:
@@ -53,8 +60,9 @@ FACTORIES = ("plain", "moved", "made_there", "under_a_device", "where_there_is_o
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
-def test_the_figures_are_those_of_the_cpu_and_no_context_is_opened(module: str, factory: str) -> None:
-    expected = counted(module, "plain")
+def test_the_figures_are_those_of_the_cpu_and_no_context_is_opened(
+    module: str, factory: str, expected: CountedModel
+) -> None:
     assert expected.step is not None
     with simulated_cuda.simulated() as machine:
         found = counted(module, factory)
@@ -64,5 +72,5 @@ def test_the_figures_are_those_of_the_cpu_and_no_context_is_opened(module: str, 
 
 
 @pytest.mark.parametrize("factory", ["moved", "by_cuda", "made_there", "under_a_device"])
-def test_a_factory_that_asks_for_cuda_works_without_a_gpu(module: str, factory: str) -> None:
-    assert counted(module, factory) == counted(module, "plain")
+def test_a_factory_that_asks_for_cuda_works_without_a_gpu(module: str, factory: str, expected: CountedModel) -> None:
+    assert counted(module, factory) == expected

@@ -39,6 +39,7 @@ def workload(dice: random.Random) -> Workload:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
 def test_of_a_predictor(seed: int) -> None:
@@ -68,6 +69,7 @@ class OneByOne:
         return self._speeds.step(job, placement, batch)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), copies=st.sampled_from([1, 1, 2]), noise=st.sampled_from([None, 300.0]))
 @settings(max_examples=25, deadline=None)
 def test_of_the_choices_of_a_job(seed: int, copies: int, noise: float | None) -> None:

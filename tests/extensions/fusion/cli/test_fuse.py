@@ -280,6 +280,7 @@ def test_mixed_precision_trains_each_trial_as_it_would_alone(
     assert losses[0] == pytest.approx(losses[1], rel=0.03)
 
 
+@pytest.mark.slow
 def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
     words = ["--sweep", "lr=0.1,0.2", "--max-steps", "2", "--force", "--processes", "2"]
     code, out, _ = fuse("make", *words, "-o", "-", "-o", "a.json")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.short import first_short
+
 NETS = """
 import torch
 from torch import nn
@@ -118,7 +120,7 @@ def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
 
 @pytest.mark.parametrize(
     ("model", "data", "words", "off"),
-    [
+    first_short([
         ("normalised", "batches", ["--precision", "amp-bf16", "--optimizer", "sgd"], 0.03),
         ("convolved", "images", ["--precision", "amp-bf16", "--optimizer", "sgd"], 0.03),
         ("OwnLoss", "batches", ["--loss", "model"], 1e-5),
@@ -133,7 +135,7 @@ def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
             ],
             1e-5,
         ),
-    ],
+    ], 3),
 )  # fmt: skip
 def test_as_one_is_as_alone(fuse: Fuse, tmp_path: Path, model: str, data: str, words: list[str], off: float) -> None:
     sweep = ["--sweep", "lr=0.003,0.03", "--max-steps", "12", "-o", "-"]

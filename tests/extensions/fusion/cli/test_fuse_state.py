@@ -16,6 +16,7 @@ from torch.nn import functional
 from ddlprof.extensions.fusion.apart import SPAWN
 from ddlprof.extensions.fusion.planner import Planner
 from ddlprof.extensions.fusion.results import FusionPrediction
+from tests.short import first_short
 
 NETS = """
 import random
@@ -114,7 +115,7 @@ def separate(data: str, loss: str, rate: float) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(
     ("data", "loss", "more"),
-    [
+    first_short([
         ("counted", "cross_entropy", ["--force", "--max-models", "2"]),
         ("drawn", "cross_entropy", ["--force", "--max-models", "2"]),
         ("plain", "warming_up", ["--force", "--max-models", "2"]),
@@ -123,8 +124,8 @@ def separate(data: str, loss: str, rate: float) -> dict[str, Tensor]:
         ("drawn", "mixed", ["--force"]),
         ("drawn", "mixed", ["--max-models", "1"]),
         ("plain", "warming_up", ["--max-models", "1"]),
-    ],
-)
+    ], 2),
+)  # fmt: skip
 def test_trials_are_those_of_programs_of_their_own(
     fuse: Fuse, tmp_path: Path, data: str, loss: str, more: list[str]
 ) -> None:
@@ -144,6 +145,7 @@ def test_trials_are_those_of_programs_of_their_own(
         assert all(torch.allclose(found[name], each, atol=2e-5) for name, each in expected.items())
 
 
+@pytest.mark.slow
 def test_trials_in_processes_that_import_all_anew(fuse: Fuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine with a GPU, where a process cannot be copied."""
     monkeypatch.setattr("ddlprof.extensions.fusion.job.way_of_processes", lambda can_spawn: SPAWN)
@@ -161,6 +163,7 @@ def test_models_that_are_others_as_one_are_trained_by_themselves(fuse: Fuse, mor
     assert "Predicted" not in out
 
 
+@pytest.mark.slow
 def test_the_prediction_is_of_what_is_run(fuse: Fuse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a recording is given up in the middle of the training, steps are timed and judged anew without it."""
 

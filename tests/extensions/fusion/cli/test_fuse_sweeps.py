@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.short import first_short
+
 NETS = """
 import torch
 from torch import nn
@@ -91,13 +93,14 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", first_short(WAYS, 2))
 def test_trials_are_those_of_separate_trainings(fuse: Fuse, tmp_path: Path, way: str) -> None:
     words = WAYS[way]
     length = [] if "--epochs" in words else ["--max-steps", "24"]
     assert_same(both(fuse, tmp_path, *words, *length, "--metric", "accuracy"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
 def test_a_step_of_several_batches_is_that_of_one_large_batch(fuse: Fuse, tmp_path: Path, precision: str) -> None:
     """Without BatchNorm, which sees batches, and in the order of one epoch, which is the same."""
@@ -113,6 +116,7 @@ def test_a_step_of_several_batches_is_that_of_one_large_batch(fuse: Fuse, tmp_pa
         assert one["eval_loss"] == pytest.approx(other["eval_loss"], abs=1e-5 if precision == "fp32" else 3e-3)
 
 
+@pytest.mark.slow
 def test_halving_ends_the_worst_and_fuses_the_rest(fuse: Fuse, tmp_path: Path) -> None:
     """Trials in two groups compete, and those left train as one; models are saved when their trial ends."""
     words = ["--sweep", "lr=log(1e-5,1e-1,8)", "--max-steps", "80", "--halving", "2", "--save", "models"]

@@ -33,6 +33,7 @@ def sparsity(processes: Processes) -> Callable[..., subprocess.CompletedProcess[
     return lambda *words: processes.run(sys.executable, "-m", "ddlprof", "sparsity", *words, text=True)
 
 
+@pytest.mark.slow
 def test_the_script_is_its_own_and_the_result_goes_to_stderr_and_files(
     sparsity: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from ddlprof.recommender.communication import job_parameters
 from ddlprof.recommender.communication.coefficients import Prior
 from ddlprof.recommender.communication.exposed import Link, Links, Load, Placing, placing_of, step_s
 from ddlprof.recommender.communication.job_parameters import JobFit, Observation
+from tests.short import first_short
 
 LINKS = Links(Link(4.0, 3e-5, 0.4), Link(0.5, 1e-4, 0.4, three_nodes=-0.5))
 MEAN = (0.0, 0.0, 0.6, np.log(0.15), np.log(0.02), np.log(0.03), 0.0, 0.0, 0.0)
@@ -87,7 +88,9 @@ def errors_of_larger_worlds(measured: list[tuple[tuple[int, ...], Load]], jobs: 
     return float(np.mean(errors[0])), float(np.mean(errors[1]))
 
 
-@pytest.mark.parametrize("measured", [[((1, 1), HIDING)], [((4,), HIDING), ((1, 1), HIDING)], [((1, 1), BEND)]])
+@pytest.mark.parametrize(
+    "measured", first_short([[((1, 1), HIDING)], [((4,), HIDING), ((1, 1), HIDING)], [((1, 1), BEND)]])
+)
 def test_points_whose_communication_was_hidden_do_not_make_larger_worlds_worse(
     measured: list[tuple[tuple[int, ...], Load]],
 ) -> None:
@@ -95,6 +98,7 @@ def test_points_whose_communication_was_hidden_do_not_make_larger_worlds_worse(
     assert after <= before
 
 
+@pytest.mark.slow
 def test_points_whose_communication_was_exposed_teach_more_than_hidden_ones() -> None:
     _, hidden = errors_of_larger_worlds([((4,), HIDING), ((1, 1), HIDING)])
     before, exposed = errors_of_larger_worlds([((4,), LOAD), ((1, 1), LOAD)])
@@ -183,7 +187,7 @@ def mean_errors(links: Links, stall_sd: float, jobs: int = 12) -> tuple[float, f
 
 
 @pytest.mark.parametrize("links", [LINKS, FAST], ids=["slow links", "fast links"])
-@pytest.mark.parametrize("stall_sd", [0.0, 0.1, STALL_SD])
+@pytest.mark.parametrize("stall_sd", first_short([STALL_SD, 0.0, 0.1]))
 def test_measured_points_make_no_group_worse(links: Links, stall_sd: float) -> None:
     """Not by more than two hundredths of the step in the mean, whatever the points scatter by."""
     zero, few = mean_errors(links, stall_sd)

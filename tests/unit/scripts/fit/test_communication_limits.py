@@ -49,6 +49,7 @@ def errors(nodes: int) -> dict[str, float]:
     return {shots: fmean(rows) for shots, rows in found.items()}
 
 
+@pytest.mark.slow
 def test_measured_placements_do_not_make_it_worse() -> None:
     found = errors(0)
     assert found["few"] < found["zero"]
@@ -56,6 +57,7 @@ def test_measured_placements_do_not_make_it_worse() -> None:
     assert max(found["few"], found["exposed"]) < 0.10
 
 
+@pytest.mark.slow
 def test_nodes_that_no_fit_has_seen() -> None:
     found = errors(2)
     assert found["exposed"] < found["zero"]

@@ -1,4 +1,4 @@
-"""What a rank goes on doing after it has written a checkpoint, such as an upload, while the others wait for it."""
+"""What one rank does while the others wait for it: an evaluation, or an upload after it has written a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_SHARE
 from ddlprof.model import source_locations
-from ddlprof.model.records import CHECKPOINT, MISSING, Flag
+from ddlprof.model.records import CHECKPOINT, EVALUATION, MISSING, Flag
 from ddlprof.model.source_locations import SourceLocation
 
 if TYPE_CHECKING:
@@ -36,6 +36,14 @@ class AfterSaves:
     """What the functions that write take in each."""
     line: SourceLocation | None = None
     """Where most of it is spent, by stack samples."""
+
+
+def lone_evaluator(ranks: Sequence[RankAnalysis]) -> int | None:
+    """The only rank that evaluates; None if several do or none, if there is one rank, or if it was not timed."""
+    if len(ranks) < 2 or not all(rank.data.header.spans for rank in ranks):
+        return None
+    found = [rank.data.rank for rank in ranks if any(span.what == EVALUATION for span in rank.data.spans)]
+    return found[0] if len(found) == 1 else None
 
 
 def after_saves(ranks: Sequence[RankAnalysis]) -> AfterSaves | None:

@@ -23,6 +23,7 @@ from ddlprof.model.source_locations import (
     LOGGING,
     LOOP,
     OWN_LOOP,
+    PARAMETRIZED,
     PLOT,
     STEPPING,
     UPDATE,
@@ -91,9 +92,10 @@ def sources_of(
     return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag)
 
 
-PASSES, UPDATES, AFTER_BACKWARD = (LOOP, OWN_LOOP, LOGGING, PLOT, ""), (UPDATE,), (BETWEEN, STEPPING, UPDATE)
-"""Words of the places in forwards and losses, hooks of packages among them, in loops of optimizers, and in all that
-follows a backward."""
+PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, "")
+"""Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
+optimizers, and in all that follows a backward."""
+UPDATES, AFTER_BACKWARD = (UPDATE,), (BETWEEN, STEPPING, UPDATE)
 
 
 def compute_sources(ranks: Sequence[RankAnalysis], words: tuple[str, ...] = PASSES) -> Sources:

@@ -348,5 +348,5 @@ def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         return f"{why}: the device has nothing to do", f"see in the trace what the host does then; {launch_less(facts)}"
     if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"
-    where, action = words_for_line(line)
+    where, action = words_for_line(facts, line)
     return f"{why}, {percent(line.share)} of it {where}", action

@@ -31,7 +31,10 @@ COLLECT = "collect"
 LOOP = "loop"
 """Of computing: the first line of a loop in the user's code, outside of the optimizer."""
 OWN_LOOP = "own loop"
-"""Such a loop, which calls no module: it is in the loss, or in the forward of a module."""
+"""Such a loop, which calls no module: it is in the loss, or in the forward of a module. Of `other`: any loop that
+repeats the line that the thread is at."""
+PARAMETRIZED = "parametrized"
+"""A line in a loop for which a parametrization of torch's computes a weight anew."""
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 
@@ -73,10 +76,14 @@ def in_data(what: str) -> str:
     return f"{DATA} {what}" if what else DATA
 
 
+def data_work() -> tuple[str, ...]:
+    """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
+    return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES)
+
+
 def data_words() -> tuple[str, ...]:
     """All words for places at which batches are made."""
-    work = ("", OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, STARTS, SAMPLER, PER_SAMPLE, WHOLE)
-    return (DATA_CALLER, *map(in_data, work))
+    return (DATA_CALLER, *map(in_data, ("", *data_work(), STARTS, SAMPLER, PER_SAMPLE, WHOLE)))
 
 
 class SourceLocation(NamedTuple):

@@ -99,6 +99,8 @@ CALL = "_call_impl"
 """The method that calls a module's forward with its hooks. Use `getattr`, which torch.compile can trace.
 
 Functions of `torch.nn.modules.module` that call a module's forward end with it."""
+CACHED_WEIGHT = "get_cached_parametrization"
+"""The function of `torch.nn.utils.parametrize` that computes a weight once, under `cached()`."""
 
 
 class StandIn:

@@ -28,6 +28,8 @@ _ALL_GRADIENTS = 0.5
 """If small collectives carry this share of the gradients' bytes, they are the gradients and not, say, metrics."""
 
 _SHARDED = ("fsdp", "ddp+fsdp")
+_PASSES_OF_UNIT = 3
+"""FSDP gathers the parameters of a unit in forward and in backward, and then scatters its gradients."""
 _IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 """The precisions whose gradients have four bytes."""
 
@@ -46,6 +48,8 @@ def no_sync(facts: Facts) -> Issue | None:
 
 def bucket_size(facts: Facts) -> Issue | None:
     """Finds gradients sent in many small messages, or in one message when nothing is left to compute."""
+    if facts.training.strategy in _SHARDED:
+        return _small_units(facts)
     exposed, sent = exposed_s(facts, facts.issued.of(REDUCER)), facts.reductions
     if exposed is None or sent is None or facts.training.strategy != "ddp" or not facts.model.gradient_bytes:
         return None
@@ -70,6 +74,25 @@ def bucket_size(facts: Facts) -> Issue | None:
                  "smaller buckets, sent while backward goes on: DistributedDataParallel(bucket_cap_mb=25)",
                  facts.steady_steps, share_of_step(facts, exposed), about="comm",
                  gain_s=min(exposed, backward, sent.exposed_s) * (1 - BUCKET_BYTES / sent.largest_bytes))  # fmt: skip
+
+
+def _small_units(facts: Facts) -> Issue | None:
+    """The issue of FSDP that gathers and scatters small layers one by one."""
+    sent = facts.issued.of(FSDP, FSDP2)
+    exposed, number = exposed_s(facts, sent), sum(each.number for each in sent)
+    fastest_s = min((each.fastest_s for each in sent if each.fastest_s is not None), default=None)
+    passes = _PASSES_OF_UNIT * (facts.training.micro_batches or 1)
+    enough = passes * ceil(sum(each.bytes for each in sent) / passes / BUCKET_BYTES)
+    small = sum(each.bytes for each in sent) < SMALL_BUCKET_BYTES * number
+    if not sent or exposed is None or not small or number < max(SMALL_BUCKETS, 4 * enough) or fastest_s is None:
+        return None
+    evidence = f"{number:.0f} messages a step of {size(sum(each.bytes for each in sent) / number)}, at least "
+    evidence += f"{1e6 * fastest_s:.0f} µs each"
+    of_blocks = "fully_shard(block)" if facts.issued.of(FSDP2) else "auto_wrap_policy=ModuleWrapPolicy({Block})"
+    return Issue("parameters are gathered in many small messages", evidence,
+                 f"larger units: {of_blocks} for blocks of layers, in place of each small layer by itself",
+                 facts.steady_steps, share_of_step(facts, exposed), about="comm",
+                 gain_s=min(exposed, (number - enough) * fastest_s))  # fmt: skip
 
 
 def gradient_traffic(facts: Facts) -> Issue | None:
@@ -172,11 +195,10 @@ RULES = (
          "the strategy is another, a hook changes what is sent, the gradients' size is not known, or FSDP has no "
          "memory for whole gradients", no_sync),
     Rule("bucket_size", "Gradients go in many small messages, or in one at the end", f"{MOVING}; and at least "
-         f"{SMALL_BUCKETS} messages and four times those of DDP's default, or one message of more than "
-         f"{gib(HUGE_BUCKET_BYTES)} with less than {percent(HIDDEN_SHARE)} of it hidden",
-         "small messages cost mostly latency; a single one begins when nothing is left to hide it behind",
-         FINDING_STEPS, "the strategy is not DDP, or transfers are not told from waits",
-         bucket_size),
+         f"{SMALL_BUCKETS} small messages and four times those of DDP's default (with FSDP, of units of that size), or "
+         f"with DDP one message of more than {gib(HUGE_BUCKET_BYTES)} with less than {percent(HIDDEN_SHARE)} of it "
+         "hidden", "small messages cost mostly latency; a single one begins when nothing is left to hide it behind",
+         FINDING_STEPS, "the strategy is neither DDP nor FSDP, or transfers are not told from waits", bucket_size),
     Rule("gradient_traffic", "Links carry less than the ranks exchange", MOVING, WORTH, FINDING_STEPS,
          "communication is not measured, `no_sync` or `bucket_size` speaks, `unused_search` does and messages are "
          "small, or lines of the script or broadcasts of buffers are what is waited for", gradient_traffic,

@@ -107,6 +107,8 @@ def _workers(facts: Facts, job: JobTime) -> tuple[str, str] | None:
         return None
     why = f"the loader starts its {count(training.loader_workers, 'worker')} anew each time"
     action = "keep the workers: DataLoader(persistent_workers=True), made once before the first epoch"
+    if training.dataset_samples is None:  # an iterable data set, whose __iter__ may work before its first sample
+        action += "; if __iter__ of the data set fills a buffer or reads ahead first, a smaller one"
     if training.worker_start in PICKLING:
         why += f" by {training.worker_start}: each imports the script and gets a pickled copy of the data set"
         if facts.device == "cpu" and training.worker_start == "spawn":

@@ -32,7 +32,7 @@ from ddlprof.analysis.rules.signals import (
     lag_share,
     peak_rises,
 )
-from ddlprof.analysis.saves import AfterSaves, after_saves
+from ddlprof.analysis.saves import AfterSaves, after_saves, lone_evaluator
 from ddlprof.analysis.slowing import Slowing, find_slowing
 from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, compute_sources, start_sources
 from ddlprof.analysis.stages import Stages, find_stages
@@ -185,6 +185,7 @@ class Facts:
     uneven: UnevenWork | None = None
     amounts: Amounts | None = None
     after_saves: AfterSaves | None = None
+    lone_evaluator: int | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
@@ -334,6 +335,7 @@ def gather_facts(
         uneven=find_uneven(headline.ranks, headline.amounts),
         amounts=headline.amounts,
         after_saves=after_saves(headline.ranks),
+        lone_evaluator=lone_evaluator(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from ddlprof.model import source_locations
 
 AT_LINE = {
-    source_locations.OPENS: "open the file once for each worker, the first time that it is needed, and keep it open",
+    source_locations.OPENS: "open the file once (for each worker, the first time that it is needed), and keep it open",
     source_locations.LISTS: "a tensor of one array, not of a list: torch.from_numpy(np.stack(arrays)), or numbers "
     "computed as an array",
     source_locations.DRAWS: "draw without permuting all there is: np.random.default_rng().choice(n, k, replace=False), "
     "or np.random.randint where a number may come twice",
     source_locations.TOKENISES: "tokenise once, before the training, and keep the numbers",
     source_locations.DECODES: "decode and resize once, before the training, and keep the small images",
-    source_locations.TABLES: "take the columns out of the table once, in __init__: table[column].to_numpy()",
+    source_locations.TABLES: "take the columns out of the table once, in __init__ or before the loop: "
+    "table[column].to_numpy(), and rows that are searched for as groups: dict(list(table.groupby(key)))",
     source_locations.PER_SAMPLE: "take whole batches by their indices: DataLoader(data, batch_size=None, "
     "sampler=BatchSampler(RandomSampler(data), N, False)), or __getitems__ in the data set",
 }

@@ -18,6 +18,10 @@ from ddlprof.model.issuers import OBJECTS, OF_SCRIPT
 _COLLECTED = 0.5
 """Of the time at a line: then most of it may be the garbage collector's."""
 LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
+_ONCE_OR_LESS = (
+    "what is the same in each step can be done once, before the loop, and what the step need not wait for less often, "
+    "or in another process"
+)
 _AT_LINE = {
     source_locations.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
     source_locations.FORWARD: (
@@ -55,14 +59,28 @@ _AT_LINE = {
         "in",
         "see what the library does there in every step, and which option makes it do so less often",
     ),
-    source_locations.DRAWS: ("drawing at", AT_LINE[source_locations.DRAWS]),
-    "": (
-        "at",
-        "see what this line does: what the step need not wait for can be done less often, or in another process",
+    source_locations.OWN_LOOP: (
+        "in the loop at",
+        "whole arrays or tensors in place of this loop (over samples: a batch dimension; over parameters: "
+        f"torch._foreach_norm, torch._foreach_lerp_); {_ONCE_OR_LESS}",
     ),
+    source_locations.PARAMETRIZED: (
+        "computing a weight anew in the loop at",
+        "with torch.nn.utils.parametrize.cached(): around the forward: each weight is computed once in it",
+    ),
+    **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
+    # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
+    source_locations.LISTS: (
+        "at",
+        f"{AT_LINE[source_locations.LISTS]}; if making the list takes long: {_ONCE_OR_LESS}",
+    ),
+    "": ("at", f"see what this line does: {_ONCE_OR_LESS}"),
 }
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
+_MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
+_LOADER = "if a batch is made there, workers of a DataLoader do it beside computing"
+"""Advice for such a line of a loop that loads its batches itself."""
 _SEND_LESS = "less often, or several values in one call"
 """Advice for a line that is also one whose collectives the run knows."""
 _OWN_RULES = (
@@ -81,9 +99,11 @@ def main_line(facts: Facts) -> SourceShare | None:
     return facts.sources.main
 
 
-def words_for_line(line: SourceShare) -> tuple[str, str]:
+def words_for_line(facts: Facts, line: SourceShare) -> tuple[str, str]:
     """Words for what happens at a line, and the advice."""
     told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
+    if line.place.what in _MAY_LOAD and facts.summary.mean_ns("data") is None:
+        action += f"; {_LOADER}"
     return f"{told} {line.place.text}", action
 
 
@@ -131,6 +151,11 @@ def slow_line(facts: Facts) -> Issue | None:
     return None if collected else issue  # the collector runs at whichever line makes objects
 
 
+def parametrized(facts: Facts) -> Issue | None:
+    """Finds weights that a parametrization of torch's computes anew in a loop."""
+    return _line_of_passes(facts, "weights are computed anew at each access", source_locations.PARAMETRIZED)
+
+
 def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
     """Finds such a line in forwards and losses, where hooks of a package do it."""
     sure = (each for each in facts.computing.shares if each.sure and each.place.what == what)
@@ -140,7 +165,7 @@ def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
     gain = forward * line.share
     if gain < LINE_OF_STEP_SHARE * step:
         return None
-    where, action = words_for_line(line)
+    where, action = words_for_line(facts, line)
     evidence = f"{percent(line.share)} of {facts.mean('compute_forward')} in forward and loss is {where}"
     evidence += f" (of {facts.computing.samples} stack samples)"
     return Issue(title, evidence, action, facts.computing.samples, gain / step, gain_s=gain, about="compute")
@@ -154,7 +179,7 @@ def _line(facts: Facts, title: str, what: str) -> Issue | None:
     share = other * line.share
     if share < LINE_OF_STEP_SHARE:
         return None
-    where, action = words_for_line(line)
+    where, action = words_for_line(facts, line)
     samples = facts.sources.samples
     evidence = f"{percent(line.share)} of {facts.mean('other')} outside computing, data and communication is {where}"
     evidence += f" (of {samples} stack samples)"
@@ -166,7 +191,11 @@ def evaluation_share(facts: Facts) -> Issue | None:
     action = _AT_LINE[source_locations.EVALUATION][1]
     if facts.training.evaluates_with_gradients:
         action = f"with torch.no_grad(): around it, as nothing uses the graphs that it makes; {action}"
-    return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating", action)
+    title, alone = "the job spends much of its time evaluating", facts.lone_evaluator
+    if alone is not None:
+        title = f"the job waits while rank {alone} alone evaluates"
+        action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
+    return _part_of_job(facts, "evaluation", "evaluations", title, action)
 
 
 def after_checkpoints(facts: Facts) -> Issue | None:
@@ -230,6 +259,10 @@ RULES = (
     Rule("copies", "The step copies states of the model", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, copies),
     Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES,
          f"{_NO_SAMPLES}, or `sent_objects` or `many_messages` speaks of it", slow_line),
+    Rule("parametrized", "Weights are computed anew at each access",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line in a loop for which a parametrization of torch's "
+         "computes a weight, with a third of the stack samples of forwards and losses for certain", _LINE_REASON,
+         LINE_SAMPLES, f"{_NO_SAMPLES}, the device has enough to do, or weights are cached", parametrized),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

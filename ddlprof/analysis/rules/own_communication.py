@@ -65,6 +65,11 @@ class _Line:
         return all(each.place.what == SCRIPT for each in self.kinds)
 
     @property
+    def only_waits(self) -> bool:
+        """Whether nothing is sent there, so that nothing can be put together."""
+        return all("barrier" in each.op for each in self.kinds)
+
+    @property
     def fastest_s(self) -> float | None:
         return min((each.fastest_s for each in self.kinds if each.fastest_s is not None), default=None)
 
@@ -108,7 +113,7 @@ def unused_search(facts: Facts) -> Issue | None:
 def many_messages(facts: Facts) -> Issue | None:
     """Finds a line of the script that sends many small messages."""
     line = _main_line(facts)
-    if line is None or line.number < SMALL_BUCKETS or line.bytes >= SMALL_BUCKET_BYTES * line.number:
+    if line is None or line.only_waits or line.number < SMALL_BUCKETS or line.bytes >= SMALL_BUCKET_BYTES * line.number:
         return None
     passes = 1 if line.is_outside else max(1, facts.training.micro_batches or 1)
     enough = passes * max(1, ceil(line.bytes / passes / BUCKET_BYTES))
@@ -134,7 +139,11 @@ def own_messages(facts: Facts) -> Issue | None:
     evidence += f"computing waits {facts.scale.time(line.moving_s)} for it"
     share, passes = share_of_step(facts, line.moving_s), facts.training.micro_batches or 1
     times, gain = line.number / passes, None
-    if passes > 1 and line.is_outside and round(times) >= 1 and abs(times - round(times)) <= _WHOLE * times:
+    if line.only_waits:
+        title, gain = "the ranks wait at a barrier of the script", line.moving_s
+        action = f"{line.text}: without it, as DDP and all collectives wait for one another; a barrier is needed where "
+        action += "a rank reads a file that another one writes"
+    elif passes > 1 and line.is_outside and round(times) >= 1 and abs(times - round(times)) <= _WHOLE * times:
         title = "the script communicates in each micro-batch"
         action = f"{line.text}: once an update, in the last of {passes} micro-batches, of their sum"
         gain = line.moving_s * (1 - 1 / passes)

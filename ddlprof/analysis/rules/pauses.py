@@ -30,7 +30,7 @@ def collector(facts: Facts) -> Issue | None:
     action += "checkpoints or in every 100th step"
     about = max(("compute", "other", "data"), key=lambda name: facts.mean_s(name) or 0.0)
     if line is not None and line.place.what == COLLECT:
-        where, action = words_for_line(line)
+        where, action = words_for_line(facts, line)
         evidence, about = f"{evidence}; {where}", "other"
     return Issue("the steps wait for the garbage collector", evidence, action, pauses.steps, seconds / step,
                  gain_s=seconds, about=about, part="collector")  # fmt: skip

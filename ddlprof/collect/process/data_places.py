@@ -39,14 +39,28 @@ _STARTING = "the start of the loader's workers"
 DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
 """Functions that draw random numbers."""
 _CALLS = {
-    OPENS: frozenset(("ZipFile", "TarFile", "File", "read_csv", "read_parquet", "read_table", "open_dataset")),
+    OPENS: frozenset(
+        (
+            "ZipFile",
+            "TarFile",
+            "File",
+            "connect",
+            "read_csv",
+            "read_parquet",
+            "read_table",
+            "open_dataset",
+        )
+    ),
     DRAWS: DRAWING,
     TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
     DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
 }
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
-_PLAIN = frozenset(("from_numpy", "stack", "cat", "float", "int", "list", "len", "range", "zip", "enumerate"))
+_PLAIN = frozenset((
+    "from_numpy", "stack", "cat", "float", "int", "long", "list", "len", "range", "zip", "enumerate", "view", "reshape",
+    "unsqueeze", "to",
+))  # fmt: skip
 """Functions that take little time beside a tensor of a list."""
 _CALLED = re.compile(r"(\w+)\s*\(")
 _MODULES = {
@@ -90,7 +104,7 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
         return _in_libraries(places, inside, owners)
     inner, outer = inside[users[0]], inside[users[-1]]
     one_sample = any(inside[number].code.co_name == "__getitem__" for number in users)
-    what = in_data(_what(inside[: users[0]], inner, one_sample))
+    what = in_data(work_of_data(inside[: users[0]], inner, one_sample))
     return [SourceLocation(places.text(inner), what), SourceLocation(places.text(outer), DATA_CALLER)]
 
 
@@ -105,7 +119,7 @@ def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -
     if not called:
         single = any(map(_takes_samples, installed))
         return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE)) if single else SourceLocation(_WHOLE, in_data(WHOLE))]
-    what = in_data(_what(called, None))
+    what = in_data(work_of_data(called, None))
     return [SourceLocation(places.text(called[-1]), what)]
 
 
@@ -116,7 +130,7 @@ def _takes_samples(frame: StackFrame) -> bool:
     return frame.module == f"{_LOADER}._utils.collate" and "collate" in frame.code.co_name
 
 
-def _what(called: list[StackFrame], line: StackFrame | None, one_sample: bool = False) -> str:
+def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: bool = False) -> str:
     """What a line does, by the functions named in it or the frames that it called; empty if that is not known.
 
     The tensor of one sample is soon made, but lets the interpreter's lock go, so that looks fall on it and not on the

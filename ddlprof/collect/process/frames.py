@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, compress, islice, repeat, starmap
 from operator import attrgetter, methodcaller
 from types import CodeType, FrameType
@@ -81,6 +81,19 @@ def positions(frame: FrameType | None) -> list[Position]:
         found.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return found[::-1]
+
+
+def inside_loop(stack: list[StackFrame], update: Sequence[Position]) -> tuple[list[StackFrame], StackFrame | None]:
+    """The frames inside the loop that makes the updates, and the frame of that loop; all frames if there is none."""
+    shared = 0
+    for outer, (code, instruction) in zip(reversed(stack), update, strict=False):
+        if outer.code is not code:
+            break
+        shared += 1
+        if outer.instruction != instruction:
+            break
+    inside = stack[: len(stack) - shared + 1] if shared else stack
+    return inside, inside[-1] if shared else None
 
 
 def _levels(found: list[Any]) -> list[StackFrame]:

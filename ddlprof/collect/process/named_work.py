@@ -10,6 +10,7 @@ from ddlprof.model.source_locations import (
     ENVIRONMENT,
     LOGGING,
     METRIC,
+    PARAMETRIZED,
     PLOT,
     RESULT,
     SLEEP,
@@ -36,11 +37,11 @@ _MODULES = {
     "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,
     "loguru": LOGGING, "comet_ml": LOGGING, "neptune": LOGGING, "clearml": LOGGING,
     "matplotlib": PLOT, "seaborn": PLOT, "plotly": PLOT, "torchmetrics": METRIC, "sklearn": METRIC, "torcheval": METRIC,
-    "copy": COPY, "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT,
+    "copy": COPY, "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT, "torch.nn.utils.parametrize": PARAMETRIZED,
 }  # fmt: skip
-"""What a line does, by the package of the function that it calls."""
+"""What a line does, by the package, or the module, of the function that it calls."""
 
 
 def work_of_package(module: str) -> str:
     """What a line does that calls this module; empty if it is not known."""
-    return _MODULES.get(module.partition(".")[0], "")
+    return _MODULES.get(module) or _MODULES.get(module.partition(".")[0], "")

@@ -6,8 +6,6 @@ evaluation, the end of the process) count for none.
 
 from __future__ import annotations
 
-import ast
-import linecache
 import os
 import site
 import sys
@@ -15,11 +13,10 @@ import sysconfig
 from collections import Counter, deque
 from collections.abc import Sequence
 from enum import Enum
-from itertools import islice
-from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.data_places import data_places
+from ddlprof.collect.process.calls import called_name
+from ddlprof.collect.process.data_places import data_places, work_of_data
 from ddlprof.collect.process.frames import (
     INSTALLED,
     INTERPRETER,
@@ -27,10 +24,11 @@ from ddlprof.collect.process.frames import (
     USER,
     Position,
     StackFrame,
+    inside_loop,
     positions,
     stack_of_thread,
 )
-from ddlprof.collect.process.loops import loop_around
+from ddlprof.collect.process.loops import iterates, loop_around
 from ddlprof.collect.process.named_work import CALLS, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event, Kind, Purpose
@@ -45,6 +43,7 @@ from ddlprof.model.source_locations import (
     LOGGING,
     LOOP,
     OWN_LOOP,
+    PARAMETRIZED,
     PLOT,
     ROLLOUT,
     SLEEP,
@@ -52,7 +51,7 @@ from ddlprof.model.source_locations import (
     UPDATE,
     SourceLocation,
 )
-from ddlprof.torch_private.modules import CALL
+from ddlprof.torch_private.modules import CACHED_WEIGHT, CALL
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
@@ -148,7 +147,7 @@ class CodeLocator:
         `update`: the stack of an optimizer's update (`positions`). Frames in both stacks at the same instruction are
         outside of the training loop. So a line of the user's that only calls a framework's loop is not reported.
         """
-        frames, loop = _inside_loop(stack, update)
+        frames, loop = inside_loop(stack, update)
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         ours = next((index for index, owner in enumerate(owners) if owner != OURS), 0)
         frames, owners = frames[ours:], owners[ours:]  # such as our callback of the garbage collector
@@ -160,11 +159,28 @@ class CodeLocator:
                 innermost, what = next(((index, work) for index, work in called if work), (innermost, what))
             outermost = users[-1] if loop is not None else innermost
             caller = self.text(frames[outermost]) if outermost != innermost else ""
+            what = what or work_of_data(frames[:innermost], frames[innermost])
             return SourceLocation(self.text(frames[innermost]), what, caller)
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
         return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+
+    def repeated(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+        """The loop inside the training loop that repeats the user's innermost line: one of its own function, or one on
+        a single line further out, such as a comprehension; None if it trains, and for a line that communicates."""
+        frames, users, loop = self._users_inside(stack, update)
+        if any(each.module.startswith("torch.distributed") for each in frames):
+            return None
+        for frame, outer in zip(users, [*users[1:], None], strict=True):
+            but = dict(update).get(frame.code) if frame is loop else None
+            found = loop_around(frame.code, frame.instruction, but, training=False)
+            asking = outer if frame.code.co_name == "<genexpr>" else frame if frame is not users[0] else None
+            if found and asking and iterates(asking.code, asking.instruction):  # for the next batch
+                continue
+            if found and (frame is users[0] or found.line == frame.line()):
+                return SourceLocation(self.text(frame, found.line), OWN_LOOP, self.text(users[-1]))
+        return None
 
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
@@ -187,6 +203,18 @@ class CodeLocator:
             return None
         return SourceLocation(self.text(hooked[-1]), work_of_package(hooked[-1].module), self.text(users[-1]))
 
+    def find_parametrized(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+        """The user's line in a loop for which a parametrization of torch's computes a weight that is not cached."""
+        frames, _, loop = self._users_inside(stack, update)
+        computing = [n for n, frame in enumerate(frames) if work_of_package(frame.module) == PARAMETRIZED]
+        cached = any(frames[n].code.co_name == CACHED_WEIGHT for n in computing)
+        users = list(filter(self.is_users, frames[computing[-1] :])) if computing and not cached else []
+        for frame in users:
+            but = dict(update).get(frame.code) if frame is loop else None
+            if loop_around(frame.code, frame.instruction, but, training=False):
+                return SourceLocation(self.text(users[0]), PARAMETRIZED, self.text(users[-1]))
+        return None
+
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
         """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
         _, users, loop = self._users_inside(stack, update)
@@ -196,7 +224,7 @@ class CodeLocator:
         self, stack: list[StackFrame], update: Sequence[Position]
     ) -> tuple[list[StackFrame], list[StackFrame], StackFrame | None]:
         """The frames inside the training loop, those of them that are the user's, and that of the loop if known."""
-        frames, loop = _inside_loop(stack, update)
+        frames, loop = inside_loop(stack, update)
         return frames, [frame for frame in frames if self.is_users(frame)], loop
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
@@ -267,23 +295,10 @@ class CodeLocator:
             if len(self._called) >= _CACHED:
                 self._called.clear()
             try:
-                self._called[key] = _called_name(*key)
+                self._called[key] = called_name(*key)
             except Exception:  # no source, or a version of Python that does not tell
                 self._called[key] = ""
         return self._called[key]
-
-
-def _inside_loop(stack: list[StackFrame], update: Sequence[Position]) -> tuple[list[StackFrame], StackFrame | None]:
-    """The frames inside the loop that makes the updates, and the frame of that loop; all frames if there is none."""
-    shared = 0
-    for outer, (code, instruction) in zip(reversed(stack), update, strict=False):
-        if outer.code is not code:
-            break
-        shared += 1
-        if outer.instruction != instruction:
-            break
-    inside = stack[: len(stack) - shared + 1] if shared else stack
-    return inside, inside[-1] if shared else None
 
 
 def _calls_module(frame: StackFrame) -> bool:
@@ -294,21 +309,6 @@ def _main_package() -> str:
     """The package that `python -m` runs; empty if a file is run."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec.name.partition(".")[0] if spec is not None and spec.name != "__main__" else ""
-
-
-def _called_name(code: CodeType, instruction: int) -> str:
-    positions_of = getattr(code, "co_positions", None)  # Python 3.11 and later
-    if positions_of is None:
-        return ""
-    line, end_line, column, end_column = next(islice(positions_of(), instruction // 2, None))
-    if line is None or end_line is None or column is None or end_column is None:
-        return ""
-    lines = [linecache.getline(code.co_filename, number).encode() for number in range(line, end_line + 1)]
-    lines[-1] = lines[-1][:end_column]
-    lines[0] = lines[0][column:]
-    call = ast.parse(b"".join(lines).strip(), mode="eval").body
-    function = call.func if isinstance(call, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 _CLAIMING = frozenset((Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
@@ -381,6 +381,12 @@ def _what_by_events(recent: list[Event]) -> str:
     return ""
 
 
+def _evaluates(recent: list[Event]) -> bool:
+    """Whether a forward of the unfinished step was for no training, so that a loop may be one over batches."""
+    forwards = (payload for kind, _, grad, _, payload in recent if kind == Kind.FORWARD_BEGIN and not grad)
+    return any(_purpose(payload) is not Purpose.TRAINING for payload in forwards)
+
+
 def compute_work(recent: list[Event]) -> str | None:
     """What is sampled of computing at a moment: `LOOP` in forwards and losses, `UPDATE` in optimizers, `BETWEEN` after
     a backward; else None."""
@@ -443,12 +449,15 @@ class StackSampler:
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
             place = self.places.find(stack, self.update)
             if place is not None:
-                what = _what_by_events(recent) or place.what
-                self._waiting.append(_Sample(marks, place._replace(what=what)))
+                place = place._replace(what=_what_by_events(recent) or place.what)
+                loops = place.what == "" and not _evaluates(recent)
+                place = (self.places.repeated(stack, self.update) if loops else None) or place
+                self._waiting.append(_Sample(marks, place))
 
     def _computing_at(self, work: str, stack: list[StackFrame]) -> SourceLocation | None:
         if work == LOOP:
-            return self.places.find_hook(stack, self.update) or self.places.find_loop(stack, self.update)
+            finders = (self.places.find_hook, self.places.find_parametrized, self.places.find_loop)
+            return next(filter(None, (find(stack, self.update) for find in finders)), None)
         loop = self.places.find_loop(stack, self.update)
         return None if loop is None else loop._replace(what=work if loop.what else STEPPING)
 

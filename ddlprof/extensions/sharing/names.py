@@ -44,8 +44,9 @@ _PLACES = frozenset(
         source_locations.CHECKPOINT, source_locations.LOGGING, source_locations.RESULT, source_locations.SLEEP,
         source_locations.ENVIRONMENT, source_locations.PLOT, source_locations.METRIC, source_locations.COPY,
         source_locations.COLLECT, source_locations.LOOP, source_locations.OWN_LOOP, source_locations.UPDATE,
-        source_locations.DRAWS, source_locations.BETWEEN, source_locations.STEPPING, source_locations.START,
-        source_locations.START_ITEMS,
+        source_locations.BETWEEN, source_locations.STEPPING, source_locations.START, source_locations.START_ITEMS,
+        source_locations.PARAMETRIZED,
+        *source_locations.data_work(),
         *source_locations.data_words(),
         *ISSUERS,
     }

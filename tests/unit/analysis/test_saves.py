@@ -9,7 +9,7 @@ import pytest
 
 from ddlprof.analysis.job_time import job_time
 from ddlprof.analysis.run import Attempt, analyse
-from ddlprof.analysis.saves import after_saves
+from ddlprof.analysis.saves import after_saves, lone_evaluator
 from ddlprof.model import codec, source_locations
 from ddlprof.model.records import Flag, JobSpan
 from ddlprof.model.source_locations import SourceLine
@@ -38,6 +38,20 @@ def saved(
         write_rank(directory, replace(header(rank, 2), spans=True), rows, records=records, lines=lines)
     (attempt,) = analyse(load_run(directory))
     return attempt
+
+
+@pytest.mark.parametrize(("evaluating", "spans", "found"), [
+    ((1,), True, 1), ((0, 1), True, None), ((), True, None), ((1,), False, None),
+])  # fmt: skip
+def test_the_only_rank_that_evaluates(
+    tmp_path: Path, evaluating: tuple[int, ...], spans: bool, found: int | None
+) -> None:
+    for rank in (0, 1):
+        rows = [step(number, STEP_MS, 0, 1, 1, 0, number * STEP_MS) for number in range(STEPS)]
+        records = [JobSpan("evaluation", 5 * STEP_MS * MS, MS)] if rank in evaluating else []
+        write_rank(tmp_path, replace(header(rank, 2), spans=spans), rows, records=records)
+    (attempt,) = analyse(load_run(tmp_path))
+    assert lone_evaluator(attempt.ranks) == found
 
 
 def test_an_upload_for_which_the_others_wait(tmp_path: Path) -> None:

@@ -49,6 +49,15 @@ def test_lines_of_helpers_are_votes_for_the_line_that_called_them() -> None:
     assert "1 x allreduce" in one.evidence
 
 
+@pytest.mark.parametrize("number", [1, 40])
+def test_nothing_is_put_together_of_a_barrier(number: int) -> None:
+    barrier = replace(at_line(number, number), op="barrier")
+    (own,) = found("own_messages", by(barrier, micro_batches=number))
+    assert ": without it, as DDP and all collectives wait for one another" in own.next
+    assert own.gain_s == pytest.approx(0.03)
+    assert not found("many_messages", by(barrier))
+
+
 def test_objects_are_told_once_with_their_size_and_all_that_they_take() -> None:
     sent = replace(at_line(2, 4e6, 0.02, issuers.OBJECTS), op="allgather")
     given = ddp(20, 30, issued=IssuedTraffic([sent]), sources=line("", 1.0))

@@ -10,6 +10,7 @@ import pytest
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
+from ddlprof.model import source_locations
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
@@ -66,6 +67,13 @@ def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | 
     assert ("torch.no_grad()" in finding.next) == bool(graded)
 
 
+@pytest.mark.parametrize(("alone", "told"), [(0, True), (None, False)])
+def test_what_one_rank_evaluates_is_divided(alone: int | None, told: bool) -> None:
+    (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), lone_evaluator=alone))
+    assert finding.next.startswith("each rank a part of it") == told
+    assert ("rank 0" in finding.title) == told
+
+
 def test_threads_are_what_other_work_leaves() -> None:
     (finding,) = found("host_contention", facts(**HELD_UP))
     assert "8 threads on 4 cores that other work leaves" in finding.evidence
@@ -96,6 +104,22 @@ def test_a_slow_line_that_communicates_is_told_so() -> None:
     (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
     assert "communicates" in here.title
     assert "communicates" not in elsewhere.title
+
+
+@pytest.mark.parametrize(
+    ("what", "cure"),
+    [
+        (source_locations.OWN_LOOP, "whole arrays or tensors in place of this loop"),
+        (source_locations.TABLES, "to_numpy()"),
+        (source_locations.LISTS, "np.stack"),
+        ("", "see what this line does"),
+    ],
+)
+def test_the_cure_of_a_slow_line_depends_on_what_it_does(what: str, cure: str) -> None:
+    for data, loads_itself in ((None, True), (1.0, False)):
+        (finding,) = found("slow_line", facts({"compute": 70.0, "data": data, "other": 30.0}, sources=line(what)))
+        assert cure in finding.next
+        assert ("DataLoader" in finding.next) == loads_itself
 
 
 def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:

@@ -49,6 +49,7 @@ NUMBER = Issued(SourceLocation("train.py:9 main", issuers.SCRIPT), "allreduce", 
 JOINED: dict[str, Any] = {"world_size": 2, "backend": "gloo", "strategy": "none"}
 ALONE: dict[str, float | None] = {"compute": 98.0, "comm": 0.0, "other": 2.0}
 SCATTERED = Issued(SourceLocation("", issuers.FSDP2), "reduce_scatter_base", 16, 4e8, moving_s=0.02)
+UNITS = Issued(SourceLocation("", issuers.FSDP2), "allgather_base", 60, 3e6, moving_s=0.02, fastest_s=3e-4)
 GATHERED = Issued(SourceLocation("", issuers.FSDP2), "allgather_base", 32, 8e8, moving_s=0.02)
 
 
@@ -202,7 +203,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
                 by(SCATTERED, **FOUR_TIMES | {"strategy": "fsdp"}, device="cpu", free_bytes=GIB)],
-    "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
+    "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE), by(UNITS, strategy="fsdp"),
+                    by(replace(UNITS, place=SourceLocation("", issuers.FSDP)), strategy="fsdp")],
     "gradient_traffic": [ddp(30, reductions=TINY), ddp(30), ddp(30, strategy="fsdp", reductions=None),
                          ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
@@ -252,7 +254,8 @@ SPEAKS: dict[str, list[Facts]] = {
                facts({"compute": 70.0, "other": 30.0},
                      sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
-    "later")],
+    source_locations.OWN_LOOP, source_locations.LISTS, "later")],
+    "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
     "evaluation_share": [facts(job=job("evaluation", 300))],
     "checkpoint_share": [facts(job=job("checkpoint", 150)),
                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
@@ -344,7 +347,9 @@ SILENT: dict[str, list[Facts]] = {
                 by(replace(SCATTERED, moving_s=0.001), GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
                 by(SCATTERED, **FOUR_TIMES | {"strategy": "fsdp"}, peak_bytes=int(79.95 * GIB)),  # no room
                 by(GRADIENTS, at_line(1, 3e8), **FOUR_TIMES)],  # an average of weights is no exchange of gradients
-    "bucket_size": [ddp(30), ddp(5, reductions=SMALL), ddp(30, reductions=SMALL, strategy="fsdp"),
+    "bucket_size": [by(replace(UNITS, number=11), strategy="fsdp"), by(GATHERED, SCATTERED, strategy="fsdp"),
+                    by(replace(UNITS, fastest_s=None), strategy="fsdp"), by(UNITS, strategy="zero"),
+                    ddp(30), ddp(5, reductions=SMALL), ddp(30, reductions=SMALL, strategy="fsdp"),
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(30, reductions=TINY, unused_iterations=8), ddp(5),
@@ -434,6 +439,8 @@ SILENT: dict[str, list[Facts]] = {
         facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
         facts({"compute": 70.0, "other": 30.0}, sources=line(""), collector=replace(PAUSES, seconds=0.015)),
     ],
+    "parametrized": [facts(HOOKED, computing=line(source_locations.PARAMETRIZED)), facts(HOOKED, device="cpu"),
+                     facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED, sure=False))],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],

@@ -18,6 +18,7 @@ from ddlprof.collect.loader.waits import BatchSource
 from ddlprof.collect.process.data_places import data_places
 from ddlprof.collect.process.frames import StackFrame, stack_of_frame
 from ddlprof.collect.process.stacks import CodeLocator
+from ddlprof.model.source_locations import SourceLocation
 
 SCRIPT = """
 import torch, zipfile
@@ -98,6 +99,7 @@ def test_a_tensor_of_a_list_is_known_where_nothing_else_is_called(tmp_path: Path
     assert data_places(CodeLocator(), stack)[0].what == "data lists"
     item = StackFrame(code.replace(co_name="__getitem__"), stack[0].instruction, "train")
     assert data_places(CodeLocator(), [stack[0], item, _ours()])[0].what == "data"  # it is the tensor of one sample
+    assert CodeLocator().find(stack[:1], []) == SourceLocation(f"{path}:1 <module>", "lists")  # without a loader
 
 
 def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:

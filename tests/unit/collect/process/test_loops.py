@@ -44,6 +44,18 @@ def until(values: list[int]) -> None:
         here(values.pop())
 
 
+def micro_batches(batches: Iterable[Any], weights: list[Any]) -> None:
+    for batch in batches:
+        batch.backward()
+        for weight in weights:
+            here(weight)
+
+
+def batches(values: Iterable[int]) -> Iterable[int]:
+    for value in values:
+        yield here(value)
+
+
 def at(function: Callable[..., Any]) -> tuple[CodeType, int]:
     """The code of a function, and the instruction that reads the name `here`."""
     code = function.__code__
@@ -54,6 +66,19 @@ def at(function: Callable[..., Any]) -> tuple[CodeType, int]:
 def test_the_outermost_loop_is_told_by_its_first_line(function: Callable[..., Any], line: int | None) -> None:
     found = loop_around(*at(function))
     assert (found and found.line - function.__code__.co_firstlineno) == line
+
+
+def test_a_loop_that_trains_can_be_left_out() -> None:
+    first, inner = loop_around(*at(micro_batches)), loop_around(*at(micro_batches), training=False)
+    assert first is not None
+    assert inner is not None
+    assert (first.trains, inner.trains) == (True, False)
+    assert inner.line - micro_batches.__code__.co_firstlineno == 3
+
+
+def test_a_generator_goes_on_from_step_to_step() -> None:
+    assert loop_around(*at(batches)) is not None
+    assert loop_around(*at(batches), training=False) is None
 
 
 def test_a_loop_of_while_is_one() -> None:

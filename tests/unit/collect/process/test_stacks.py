@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import sys
@@ -25,6 +26,7 @@ from ddlprof.model.source_locations import (
     LOGGING,
     LOOP,
     OWN_LOOP,
+    PARAMETRIZED,
     ROLLOUT,
     STEPPING,
     UPDATE,
@@ -235,6 +237,128 @@ def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers(calls_module
     line = many.__code__.co_firstlineno + 1
     assert all(place.text.partition(" ")[0].endswith(f":{line}") for place in found.compute)
     assert sum(found.other.values()) == 1  # what follows a backward may be `other`
+
+
+@pytest.mark.parametrize(
+    ("before", "word"),
+    [
+        ([], OWN_LOOP),
+        ([frozen(Purpose.TRAINING), event(Kind.FORWARD_END)], OWN_LOOP),
+        (EVALUATED, ""),  # it may be a loop over the batches of an evaluation
+    ],
+)
+@pytest.mark.parametrize("form", ["many", "total", "other"])
+def test_a_loop_of_the_script_is_told_outside_of_computing(before: list[Event], word: str, form: str) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def one() -> bool:
+        begun.set()
+        return release.wait()
+
+    def many() -> None:
+        assert [one() for _ in range(1)]
+
+    def total() -> None:
+        assert sum(one() for _ in range(1))
+
+    def other() -> None:
+        for _ in range(1):
+            begun.set()
+            release.wait()
+
+    function = {"many": many, "total": total, "other": other}[form]
+    thread = threading.Thread(target=function)
+    thread.start()
+    begun.wait()
+    sampler = StackSampler()
+    sampler.sample(thread.ident, before, 1)
+    release.set()
+    thread.join()
+    (place,) = sampler.of_step(2, 0).other
+    assert place.what == word
+    if word:
+        assert place.text.partition(" ")[0].endswith(f":{function.__code__.co_firstlineno + 1}")
+
+
+def test_a_generator_that_is_asked_for_each_batch_is_no_loop() -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def made() -> bool:
+        begun.set()
+        return release.wait()
+
+    def many() -> None:
+        for batch in (made() for _ in range(1)):
+            assert batch
+
+    thread = threading.Thread(target=many)
+    thread.start()
+    begun.wait()
+    sampler = StackSampler()
+    sampler.sample(thread.ident, [], 1)
+    release.set()
+    thread.join()
+    (place,) = sampler.of_step(2, 0).other
+    assert place.what == ""
+
+
+def test_a_loop_of_the_script_that_only_calls_others_is_not_told() -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def called_back() -> None:
+        begun.set()
+        release.wait()
+
+    def call_back() -> None:
+        for _ in range(1):
+            called_back()
+
+    thread = threading.Thread(target=call_back)
+    thread.start()
+    begun.wait()
+    sampler = StackSampler()
+    sampler.sample(thread.ident, [], 1)
+    release.set()
+    thread.join()
+    (place,) = sampler.of_step(2, 0).other
+    assert place.what == ""
+    assert place.text.endswith("called_back")
+
+
+@pytest.mark.parametrize(
+    ("looped", "cached", "word"), [(True, False, PARAMETRIZED), (False, False, ""), (True, True, LOOP)]
+)
+def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool, word: str) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    class Waits(torch.nn.Module):
+        def forward(self, weight: torch.Tensor) -> torch.Tensor:
+            if threading.current_thread() is not threading.main_thread():
+                begun.set()
+                release.wait()
+            return weight
+
+    layer = torch.nn.Linear(2, 2)
+    torch.nn.utils.parametrize.register_parametrization(layer, "weight", Waits())
+
+    def many() -> None:
+        with torch.nn.utils.parametrize.cached() if cached else contextlib.nullcontext():
+            for _ in range(1):
+                assert layer.weight is not None
+
+    def one() -> None:
+        assert layer.weight is not None
+
+    thread = threading.Thread(target=many if looped else one)
+    thread.start()
+    begun.wait()
+    sampler = StackSampler()
+    sampler.sample(thread.ident, LOSS[:1], 1)
+    release.set()
+    thread.join()
+    (place,) = sampler.of_step(2, 0).compute
+    assert place.what == word
+    assert place.text.endswith("many" if looped else "forward")
 
 
 def test_a_line_without_a_loop_counts_as_such(waiting: int) -> None:

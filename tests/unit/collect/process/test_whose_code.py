@@ -26,11 +26,12 @@ from ddlprof.collect.process.frames import (
     INTERPRETER,
     OURS,
     USER,
+    inside_loop,
     positions,
     stack_of_frame,
     stack_of_thread,
 )
-from ddlprof.collect.process.stacks import CodeLocator, _inside_loop
+from ddlprof.collect.process.stacks import CodeLocator
 from ddlprof.model.source_locations import SourceLocation
 
 PACKAGES = sysconfig.get_paths()["purelib"]
@@ -226,10 +227,10 @@ def test_the_stack_inside_the_loop() -> None:
         update()
         stack = positions(frames[0])
         log()
-        inside, outermost = _inside_loop(stack_of_frame(frames[1]), stack)
+        inside, outermost = inside_loop(stack_of_frame(frames[1]), stack)
         assert [frame.code.co_name for frame in inside] == ["log", "loop"]
         assert outermost is inside[-1]
-        assert _inside_loop(stack_of_frame(frames[1]), [])[1] is None
+        assert inside_loop(stack_of_frame(frames[1]), [])[1] is None
 
     loop()
 

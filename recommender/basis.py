@@ -41,7 +41,9 @@ def communication_basis(
     if workload.parameter_tensors is None:
         basis.append(f"parameter tensors not known: taken as {workload.tensors:.0f}")
     if grad_accum > 1:
-        basis.append(f"communication once for {grad_accum} forward passes (no_sync)")
+        often = "in each of" if strategy.deepspeed else "once for"
+        gathered = ", parameters gathered in each" if strategy.gathered_factor else ""
+        basis.append(f"gradients reduced {often} {grad_accum} forward passes{gathered}")
     if strategy.basis:
         basis.append(strategy.basis)
     return basis

@@ -200,7 +200,10 @@ def _samples(
         return epochs * job.dataset_samples
     global_batch = asked_batch or global_batch_of(job.workload)
     if global_batch is None:
-        raise UserError("the samples of an update are not known, so --steps cannot be counted: use --samples")
+        raise UserError(
+            "a file of features does not tell the samples of an update, so --steps cannot be counted: use --samples,"
+            " which is the steps times these"
+        )
     return (steps or 0) * global_batch
 
 

@@ -19,10 +19,10 @@ from ddlprof.model.operators import FUSED, Operator, StepOperators
 from ddlprof.recommender.compute.optimizers import OptimizerKind, optimizer_named
 from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
 
-HOOK_OPERATORS = 11.0
+HOOK_OPERATORS = 5.0
 """What Python and views take for a trained parameter in one micro-batch of ZeRO-2, in small operators of backward: set
 by QLoRA of Qwen-1.8B on up to 1,024 tokens, an A100, and not by counting lines."""
-GATHER_OPERATORS = 16.0
+GATHER_OPERATORS = 13.0
 """The same of ZeRO-3 for any parameter in each pass over it: set by full training of Qwen-1.8B on up to 2,048 tokens,
 an A100."""
 LIVE_ELEMENTS = 1e9

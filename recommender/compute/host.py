@@ -21,7 +21,7 @@ from ddlprof.recommender.workload import Measurement
 TYPICAL_LAUNCH_US = 30.0
 """From one small operator to the next in forward: twice the 15 us of a fast host. With these, forward passes in Kineto
 traces of TraceLens take 1.1 to 2.7 times what is expected (H100, B200, MI300X; without the profiler's own time), and
-LoRA of Qwen-1.8B on 256 tokens, which waits for its host, 2.4 times (A100)."""
+LoRA of Qwen-1.8B on 256 tokens, which waits for its host, 2.1 times (A100)."""
 _CAST = "_to_copy"
 _TYPICAL_SPEED = 3.5
 """What those hosts are taken for, as in `single_thread_speed`: between Cascade Lake and Sapphire Rapids."""
@@ -37,6 +37,20 @@ and older Python slow it down, nothing makes it much faster. A statement, not a 
 _OF_A_TENSOR = {"_foreach_": 0.4, "_fused_": 0.25}
 """What the update of one tensor takes in Python, over one small operator in forward: torch 2.13's AdamW on a processor,
 2.0 us with calls of `torch._foreach_*` left out and 1.4 us fused, where such an operator takes 5.7 us."""
+CHECKPOINT_OPERATORS = 20.0
+"""What torch's checkpointing of one block takes in Python beyond computing it again, in small operators: 19 to 21 by
+reentrant checkpointing, of blocks of 12 operators on a processor (torch 2.13, November 2026: states of generators, an
+autograd function, and a backward within backward). Without reentrance, hooks on saved tensors take more."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """What checkpointing computes again in backward, which Python launches as in forward."""
+
+    calls: Array
+    """How many calls of each operator."""
+    blocks: float
+    """How many blocks."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,9 @@ def _probed(catalog: Catalog) -> list[tuple[float, str, str]]:
     ]
 
 
-def dispatch_seconds(table: OperatorTable, fitted: HostCoefficients, compiled: bool, launch_us: float) -> Array:
+def dispatch_seconds(
+    table: OperatorTable, fitted: HostCoefficients, compiled: bool, launch_us: float, again: Again | None = None
+) -> Array:
     """The host's seconds for all calls of each operator. Views are dispatched, too, at a third of the cost.
 
     No line of Python calls autocast's casts, which are taken for a half: on a processor (torch 2.13) one takes 0.64 of
@@ -116,7 +132,13 @@ def dispatch_seconds(table: OperatorTable, fitted: HostCoefficients, compiled: b
     seconds = seconds * (launch_us * 1e-6 / fitted.forward_s) * (fitted.compiled if compiled else 1.0)
     each = np.where(table.launches > 0, np.maximum(1.0, table.launches / 2), 1 / 3)
     casts = np.isin(table.names, _CAST) & (table.launches > 0)
-    return np.where(casts, table.launches / 2, each) * table.count * seconds
+    each = np.where(casts, table.launches / 2, each)
+    dispatch_s: Array = each * table.count * seconds
+    if again is None or compiled:  # one graph launches all of backward
+        return dispatch_s
+    forward_s = launch_us * 1e-6
+    around_s = again.blocks * CHECKPOINT_OPERATORS * forward_s / max(float(again.calls.sum()), 1.0)
+    return dispatch_s + again.calls * (each * (forward_s - seconds) + around_s)
 
 
 def update_seconds(table: OperatorTable, launch_us: float) -> Array:

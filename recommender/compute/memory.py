@@ -354,7 +354,7 @@ def _fixed_memory(
     gathered = most = 0.0
     if strategy.deepspeed and in_half_precision(step):
         states = state_bytes(optimizer, trained / BYTES[dtype])
-        live = min(BYTES[dtype] * LIVE_ELEMENTS + (memory.largest_tensor_bytes or 0.0), whole)
+        live = min(BYTES[dtype] * LIVE_ELEMENTS + _largest_weight_bytes(step, memory), whole)
         live *= strategy.deepspeed == 3
         gathered = most = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS + live
     elif shares.parameters < 1:
@@ -363,6 +363,12 @@ def _fixed_memory(
     # DDP reduces flat copies of the gradients, unless they are views of them (gradient_as_bucket_view).
     buckets = trained if world_size > 1 and shares.gradients == 1 else 0.0
     return _FixedMemory(whole * shares.parameters, states * shares.states, buckets, gathered, most, shares.gradients)
+
+
+def _largest_weight_bytes(step: StepOperators, memory: StepMemory) -> float:
+    """The bytes of the largest weight that is gathered, which may be frozen."""
+    products = (each.fixed_bytes for each in step.operators if (each.phase, each.kind) == ("forward", "product"))
+    return max([memory.largest_tensor_bytes or 0.0, *products])
 
 
 def _largest_convolution_bytes(step: StepOperators) -> float:

@@ -18,7 +18,7 @@ from ddlprof.model.operators import PHASES, UNALIGNED_SLOWER, Operator, StepOper
 from ddlprof.recommender.compute.alignment import SLOWER_SD, padding
 from ddlprof.recommender.compute.convolution_time import ConvolvingGpu, tensor_convolution_seconds
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
-from ddlprof.recommender.compute.host import Host, dispatch_seconds, update_seconds
+from ddlprof.recommender.compute.host import Again, Host, dispatch_seconds, update_seconds
 from ddlprof.recommender.compute.kernel_time import (
     Array,
     ConvolutionRates,
@@ -36,6 +36,7 @@ from ddlprof.recommender.compute.kernel_time import (
     stream_seconds,
 )
 from ddlprof.recommender.compute.operator_coefficients import Generation, OperatorCoefficients, generation_of, shipped
+from ddlprof.recommender.compute.recomputation import blocks_of, computed_again
 from ddlprof.recommender.compute.tensor_time import TensorRates, tensor_product_seconds
 
 __all__ = ["OperatorEstimate", "OperatorModel", "Reached"]
@@ -123,7 +124,7 @@ class OperatorModel:
 
     def __init__(self, coefficients: OperatorCoefficients) -> None:
         self._fitted = coefficients
-        self._tables: dict[int, tuple[StepOperators, OperatorTable]] = {}
+        self._tables: dict[int, tuple[StepOperators, OperatorTable, Again | None]] = {}
 
     @classmethod
     def shipped(cls) -> OperatorModel:
@@ -152,12 +153,12 @@ class OperatorModel:
 
         Raises `PredictionError` if the GPU lacks a precision or the catalogue its peak.
         """
-        table, machine = self._table(step), peaks_of(gpu)
+        (table, again), machine = self._table(step), peaks_of(gpu)
         kernels_s = self._kernels_s(step, table, machine, tf32, reached)
-        dispatch_s = self._dispatch_s(table, step.compiled, reached)
+        dispatch_s = self._dispatch_s(table, step.compiled, reached, again)
         launching_s = dispatch_s
         if host is not None:
-            launching_s = dispatch_seconds(table, self._fitted.host, step.compiled, host.launch_us)
+            launching_s = dispatch_seconds(table, self._fitted.host, step.compiled, host.launch_us, again)
             launching_s = launching_s + update_seconds(table, host.launch_us)
         phases = _phases(table, kernels_s, launching_s)
         total_s = sum(phases.values()) or 1e-12
@@ -182,9 +183,9 @@ class OperatorModel:
 
     def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
         """The seconds of the step by resource, as `step` computes them. Raises as `step` does."""
-        table, machine = self._table(step), peaks_of(gpu)
+        (table, again), machine = self._table(step), peaks_of(gpu)
         kernels_s = self._kernels_s(step, table, machine, tf32, reached)
-        return _spent(table, kernels_s, self._dispatch_s(table, step.compiled, reached))
+        return _spent(table, kernels_s, self._dispatch_s(table, step.compiled, reached, again))
 
     @property
     def fitted(self) -> OperatorCoefficients:
@@ -193,7 +194,7 @@ class OperatorModel:
 
     def kernel_seconds(self, step: StepOperators, gpu: Gpu) -> dict[str, float]:
         """The seconds of all kernels of the step, by the kind of operator. Raises as `step` does."""
-        table, machine = self._table(step), peaks_of(gpu)
+        (table, _), machine = self._table(step), peaks_of(gpu)
         kernels_s = self._kernels_s(step, table, machine, False, None)
         return {str(kind): float(kernels_s[table.kind == kind].sum()) for kind in np.unique(table.kind)}
 
@@ -204,13 +205,14 @@ class OperatorModel:
         bandwidth = self._bandwidth_b_s(machine, generation, None) / self._fitted.streams.memory["hbm"]
         return self._speeds(machine, peak_of(machine, dtype, False), dtype, generation, bandwidth)
 
-    def _table(self, step: StepOperators) -> OperatorTable:
+    def _table(self, step: StepOperators) -> tuple[OperatorTable, Again | None]:
         known = self._tables.get(id(step))
         if known is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
-            known = self._tables[id(step)] = (step, OperatorTable.of(step.operators))  # keeps the id valid
-        return known[1]
+            again = Again(np.array(computed_again(step)), blocks_of(step)) if step.checkpointing else None
+            known = self._tables[id(step)] = (step, OperatorTable.of(step.operators), again)  # keeps the id valid
+        return known[1:]
 
     def _bandwidth_b_s(self, machine: GpuPeaks, generation: Generation, reached: Reached | None) -> float:
         """Bytes a second that an elementwise operator reaches."""
@@ -294,11 +296,11 @@ class OperatorModel:
         large = ConvolutionRates(large_products(on_cuda, cuda), flops_s, bandwidth_b_s, winograd=True)
         return Speeds(False, flops_s, lambda sizes: product_seconds(sizes, on_cuda, cuda), large)
 
-    def _dispatch_s(self, table: OperatorTable, compiled: bool, reached: Reached | None) -> Array:
+    def _dispatch_s(self, table: OperatorTable, compiled: bool, reached: Reached | None, again: Again | None) -> Array:
         """The host's seconds for all calls of each operator, on the host of the fit or as probed beside the GPU."""
         host = self._fitted.host
         launch_us = (reached.launch_us if reached else None) or 1e6 * host.forward_s
-        return dispatch_seconds(table, host, compiled, launch_us)
+        return dispatch_seconds(table, host, compiled, launch_us, again)
 
     def _deviation(
         self, shares: Mapping[str, float], machine: GpuPeaks, table: OperatorTable, tf32: bool, reached: Reached | None

@@ -32,21 +32,32 @@ def with_checkpointing(step: StepOperators, asked: Checkpointing) -> StepOperato
 def without_checkpointing(step: StepOperators) -> StepOperators:
     """The step without checkpointing: recomputed operators are left out. What would be saved is then known only where
     it was counted as well."""
-    again: dict[tuple[object, ...], float] = defaultdict(float)
-    for operator in recomputed(step, step.checkpointing):
-        again[_key(operator)] += operator.count
-    operators = []
-    for operator in reversed(step.operators):  # those computed again come last where `with_checkpointing` added them
-        left = again[_key(operator)] if operator.phase == "backward" else 0
-        taken = min(left, operator.count)
-        if taken:
-            again[_key(operator)] -= taken
-            if taken == operator.count:
-                continue
-            operator = replace(operator, count=operator.count - taken)
-        operators.append(operator)
+    operators = [
+        replace(operator, count=operator.count - calls) if calls else operator
+        for operator, calls in zip(step.operators, computed_again(step), strict=True)
+        if calls < operator.count
+    ]
     memory = step.plain_memory or (replace(step.memory, saved_bytes=None, points=()) if step.memory else None)
-    return replace(step, operators=tuple(reversed(operators)), checkpointing=False, memory=memory, plain_memory=None)
+    return replace(step, operators=tuple(operators), checkpointing=False, memory=memory, plain_memory=None)
+
+
+def computed_again(step: StepOperators) -> list[float]:
+    """How many calls of each operator of the step are those that checkpointing computes again."""
+    left: dict[tuple[object, ...], float] = defaultdict(float)
+    for operator in recomputed(step, step.checkpointing) if step.checkpointing else ():
+        left[_key(operator)] += operator.count
+    found = []
+    for operator in reversed(step.operators):  # those computed again come last where `with_checkpointing` added them
+        calls = min(left[_key(operator)], operator.count) if operator.phase == "backward" else 0.0
+        left[_key(operator)] -= calls
+        found.append(calls)
+    return found[::-1]
+
+
+def blocks_of(step: StepOperators) -> float:
+    """How many blocks checkpointing computes again, one by one: a block has up to four linear layers of one shape."""
+    counts = [operator.count for operator in _in_blocks(step) if _is_dear(operator)]
+    return min((count for count in counts if 4 * count >= max(counts)), default=0.0)
 
 
 def recomputed(step: StepOperators, checkpointing: Checkpointing) -> list[Operator]:

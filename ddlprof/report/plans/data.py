@@ -122,9 +122,9 @@ def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
 
 
 def settings_in_words(differences: Mapping[str, tuple[Any, Any]]) -> str:
-    """`precision bf16 (in RUN: fp32), checkpointing yes (in RUN: not known)`."""
+    """`precision bf16 (in RUN: fp32), LoRA of rank 8`: without what is not known of RUN, or is not in it."""
     return ", ".join(
-        f"{_SETTINGS.get(name, name)} {_setting(asked)} (in RUN: {_setting(before)})"
+        f"{_SETTINGS.get(name, name)} {_setting(asked)}" + ("" if before is None else f" (in RUN: {_setting(before)})")
         for name, (before, asked) in differences.items()
     )
 

@@ -24,7 +24,7 @@ def test_what_is_asked_is_shown_beside_the_step_as_measured(
     assert "As RUN" not in capsys.readouterr().out
     assert ddlprof(monkeypatch, *asked, "--precision", "fp16", "--optimizer", "adamw", "--strategy", "ddp") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "Asked    precision fp16 (in RUN: fp32), optimizer adamw (in RUN: not known)"
+    assert lines[1] == "Asked    precision fp16 (in RUN: fp32), optimizer adamw"
     assert [line for line in lines if line.startswith("As RUN   500 ms")]
     value = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert value["as_measured"] == plain["estimate"]

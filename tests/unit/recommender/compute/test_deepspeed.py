@@ -100,6 +100,15 @@ def test_zero_3_may_update_in_parts() -> None:
     assert parts.bytes - parts.low > whole.bytes - whole.low + 10e9
 
 
+def test_zero_3_gathers_the_largest_weight_though_it_is_frozen() -> None:
+    head = next(each for each in HALF.operators if (each.phase, each.kind) == ("forward", "product"))
+    step = replace(HALF, operators=(*HALF.operators, replace(head, bytes=6e9, fixed_bytes=6e9)))
+    memory = replace(HALF.memory, parameter_bytes=1e11, largest_tensor_bytes=1e6)  # type: ignore[type-var]
+    job = JobMemory(replace(JOB, step=replace(step, memory=memory)), strategy="deepspeed-zero3")
+    gathered = [each.gathered for each in (job.need(8, 1), job.need(8, 4)) if each]
+    assert gathered == [2e9 + 2e9 + 6e9] * 2
+
+
 def test_parameters_in_fp32_have_no_copies() -> None:
     wide: StepOperators = as_asked(STEP, batch=8, deepspeed=2)
     assert wide == STEP

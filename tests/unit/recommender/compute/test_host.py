@@ -11,8 +11,10 @@ from ddlprof.instance_catalog import Reached
 from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.recommender import Estimate, Measurement, Predictor, Target, Workload
 from ddlprof.recommender.compute.correction import FEATURES, ComputeCorrection
-from ddlprof.recommender.compute.host import TYPICAL, TYPICAL_LAUNCH_US, host_of
+from ddlprof.recommender.compute.host import CHECKPOINT_OPERATORS, TYPICAL, TYPICAL_LAUNCH_US, host_of
 from ddlprof.recommender.compute.micro_batch import ComputeModel, shipped
+from ddlprof.recommender.compute.operator_time import OperatorModel
+from ddlprof.recommender.compute.what_if import as_asked
 
 CATALOG = instance_catalog.load()
 H100 = CATALOG.gpu("H100")
@@ -123,6 +125,23 @@ def test_a_cast_of_autocast_takes_the_host_half_as_long_as_what_python_calls() -
         return Predictor(work).predict(Target(gpu_model="H100", batch_per_gpu=8)).step_s
 
     assert step_s("_to_copy") == pytest.approx(step_s("copy") / 2, rel=0.1)
+
+
+def test_what_checkpointing_computes_again_takes_the_host_as_long_as_in_forward_and_each_block_more() -> None:
+    add = job(8).step.operators[0]  # type: ignore[union-attr]
+    layer = Operator("product", "forward", "mm", "fp32", (1, 8, 8, 8), 1024, 768, 1, 10, grows=1, fixed_bytes=256)
+    plain = StepOperators(8, "fp32", (layer, add, replace(add, phase="backward", name="mul")), optimizer="sgd")
+    model = OperatorModel.shipped()
+
+    def more_s(compiled: bool) -> float:
+        found = [
+            model.step(as_asked(plain, batch=8, compiled=compiled, checkpointing=asked), H100, host=TYPICAL)
+            for asked in (True, False)
+        ]
+        return found[0].backward_s - found[1].backward_s
+
+    assert more_s(False) == pytest.approx((add.count + 10 * CHECKPOINT_OPERATORS) * TYPICAL_LAUNCH_US * 1e-6, rel=0.05)
+    assert more_s(True) < add.count * TYPICAL_LAUNCH_US * 1e-6
 
 
 def test_the_update_of_many_tensors_keeps_the_host_busy() -> None:

@@ -308,9 +308,14 @@ def test_nothing_of_a_step_is_alive_after_it(device: str, tmp_path: Path, group:
     assert len(Run(tmp_path / "run").rows) > STEPS
 
 
+IN_CI = ["gan", "closure", "gradient_scaler"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", idioms.IDIOMS)
+@pytest.mark.parametrize(
+    "name", [*IN_CI, *(pytest.param(n, marks=pytest.mark.nightly) for n in idioms.IDIOMS if n not in IN_CI)]
+)
 def test_memory_grows_no_more_with_a_step_than_without_us(name: str, tmp_path: Path) -> None:
     """The loops of docs/compatibility.md, by processes of their own whose collector is off."""
     calls = [word.replace("__main__", "idioms") for word in idioms.OPTIONS.get(name, ())]

@@ -64,7 +64,7 @@ def test_one_gpu_left_out() -> None:
 
 @published
 @pytest.mark.slow
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_every_gpu_left_out() -> None:
     predicted = [each for each in whole_models(DATA, GPUS) if not each.case.training]
@@ -87,6 +87,7 @@ def test_a_device_with_tensor_cores_left_out() -> None:
 
 @published
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_products_of_a_gpu_left_out() -> None:
     table = products_left_out(DATA).set_index("gpu")

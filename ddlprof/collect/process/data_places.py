@@ -39,22 +39,13 @@ _STARTING = "the start of the loader's workers"
 DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
 """Functions that draw random numbers."""
 _CALLS = {
-    OPENS: frozenset(
-        (
-            "ZipFile",
-            "TarFile",
-            "File",
-            "connect",
-            "read_csv",
-            "read_parquet",
-            "read_table",
-            "open_dataset",
-        )
-    ),
+    OPENS: frozenset((
+        "ZipFile", "TarFile", "File", "connect", "read_csv", "read_parquet", "read_table", "open_dataset",
+    )),
     DRAWS: DRAWING,
     TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
     DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
-}
+}  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
 _PLAIN = frozenset((

@@ -90,7 +90,12 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
-    first = _hiding(findings) or _first_of_job(verdict, own, findings, job) or _of_computing(verdict, own, findings)
+    first = (
+        _hiding(findings)
+        or _first_of_job(verdict, own, findings, job)
+        or _of_late_rank(verdict, own, findings, facts)
+        or _of_computing(verdict, own, findings)
+    )
     if first is not None:
         if starved_words(facts) in first.evidence:
             why = why.removesuffix(_waits(facts))  # said once
@@ -132,6 +137,15 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
     """The finding of something that makes all else take longer: until it is gone, nobody knows what else does."""
     names = {rule.name for rule in RULES if rule.hides}
     return next((each for each in findings if each.rule in names and each.severity != "info"), None)
+
+
+def _of_late_rank(verdict: Verdict, own: Finding | None, findings: Sequence[Finding], facts: Facts) -> Finding | None:
+    """The finding about a late rank whose cause is the stall that bounds the step, where it gains more: the stall is
+    that of this rank alone."""
+    late = next((each for each in findings if each.rule == "straggler"), None)
+    if late is None or facts.late_rank is None or facts.late_rank.cause != verdict.stall or verdict.stall is None:
+        return None
+    return late if (late.gain_s or 0.0) > ((own.gain_s or 0.0) if own is not None else 0.0) else None
 
 
 def _of_computing(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:

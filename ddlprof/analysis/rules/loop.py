@@ -8,7 +8,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.own_communication import many_messages, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.rules.switches import python_counts
+from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
 from ddlprof.base.units import percent, scale_for
@@ -157,12 +157,12 @@ def parametrized(facts: Facts) -> Issue | None:
 
 
 def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
-    """Finds such a line in forwards and losses, where hooks of a package do it."""
+    """Finds such a line in forwards and losses: a hook of a package, or a weight, which backward goes through too."""
     sure = (each for each in facts.computing.shares if each.sure and each.place.what == what)
     line, step, forward = next(sure, None), facts.mean_s("step"), facts.mean_s("compute_forward")
     if line is None or not step or forward is None or not python_counts(facts):
         return None
-    gain = forward * line.share
+    gain = line.share * (passes_s(facts) if what == source_locations.PARAMETRIZED else forward)
     if gain < LINE_OF_STEP_SHARE * step:
         return None
     where, action = words_for_line(facts, line)

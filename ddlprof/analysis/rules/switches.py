@@ -82,7 +82,14 @@ def anomaly_mode(facts: Facts) -> Issue | None:
                  "torch.autograd.set_detect_anomaly(False), and no detect_anomaly() around the loop (in Lightning "
                  "detect_anomaly=False): on only to find a NaN", facts.steady_steps,
                  gain / step if gain else None, gain_s=gain, about="compute",
-                 severity=None if gain else "warning")  # fmt: skip
+                 severity=_left_on(gain, step))  # fmt: skip
+
+
+def _left_on(gain: float | None, step: float) -> str | None:
+    """The severity of what nobody means to train with, of whose cost only the least is known; None: by its share."""
+    if gain is None:
+        return "warning"
+    return "critical" if gain >= LINE_OF_STEP_SHARE * step else None
 
 
 def double_precision(facts: Facts) -> Issue | None:
@@ -227,7 +234,8 @@ def few_threads(facts: Facts) -> Issue | None:
     evidence += f"an operator takes {significant(1000 * of_operator, 2)} ms, which is worth dividing"
     return Issue("most cores are idle", evidence,
                  f"torch.set_num_threads({cores}) or OMP_NUM_THREADS={cores} (torchrun sets 1 where it is not set)",
-                 facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
+                 facts.steady_steps, gain / step, gain_s=gain, about="compute",
+                 severity="warning" if gain > WARN_SHARE * step else "info")  # fmt: skip
 
 
 def optimizer_loop(facts: Facts) -> Issue | None:
@@ -370,7 +378,8 @@ RULES = (
          "no mask and no number of the padding is known, or `launch_bound` speaks", padding),
     Rule("anomaly_mode", "Autograd's anomaly mode is on",
          f"on at {percent(ANOMALY_SHARE)} of the looks while it computes, and {_MOSTLY}",
-         f"it costs at least {1e6 * ANOMALY_NODE_S:.0f} µs for each operator", FINDING_STEPS,
+         f"it costs at least {1e6 * ANOMALY_NODE_S:.0f} µs for each operator; critical from "
+         f"{percent(LINE_OF_STEP_SHARE)} of the step on, since it may cost many times that", FINDING_STEPS,
          "nobody looked: the job was too short", anomaly_mode),
     Rule("double_precision", "The model computes in float64",
          f"{_MOSTLY}, at {ARITHMETIC_FLOPS / 1e9:.0f} GFLOP/s or more", "with less, arithmetic is not what takes time",
@@ -398,9 +407,11 @@ RULES = (
          "nobody looked: the job was too short", deterministic),
     Rule("few_threads", "torch computes on few threads, and the other cores are idle",
          f"half of a rank's cores or fewer, {FREE_CPU_PERCENT:.0f} % of the cores busy, {_MOSTLY}, and "
-         f"{1e6 * THREADED_OPERATOR_S:.0f} µs for an operator", "shorter operators are not faster on more threads",
-         FINDING_STEPS, "the autograd graph was not read, the training waits for processors, or the job trains on a "
-         "device", few_threads),
+         f"{1e6 * THREADED_OPERATOR_S:.0f} µs for an operator",
+         "shorter operators are not faster on more threads; never more than a warning, since nobody measured how much "
+         "faster longer ones are", FINDING_STEPS,
+         "the autograd graph was not read, the training waits for processors, or the job trains on a device",
+         few_threads),
     Rule("optimizer_loop", "The update is a loop over the parameters", f"{percent(LINE_OF_STEP_SHARE)} of the step to "
          "gain, by what the operators of both forms read and write", _CHANGED, FINDING_STEPS,
          "the optimizer has neither a fused nor a foreach form, or is not torch's and no loop of its own was seen",

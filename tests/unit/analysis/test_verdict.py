@@ -15,7 +15,15 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _finding_of, _first_of_job, _hiding, _of_computing, _with_cause, advise
+from ddlprof.analysis.verdict import (
+    _finding_of,
+    _first_of_job,
+    _hiding,
+    _of_computing,
+    _of_late_rank,
+    _with_cause,
+    advise,
+)
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -322,3 +330,23 @@ def test_of_two_cures_of_communication_the_one_that_gains_more_is_next(gain_s: f
     found = _finding_of(Verdict("INTERCONNECT-BOUND", "critical", "interconnect", 0.7), "faster links", [more, less])
     assert found is not None
     assert found.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("cause", "stall", "gain_s", "first"),
+    [
+        ("data", "data", 0.055, True),
+        ("data", "data", 0.02, False),
+        ("compute", "data", 0.055, False),
+        ("data", None, 0.055, False),
+    ],
+)
+def test_a_stall_that_one_rank_has_is_acted_on_as_its_lateness(
+    cause: str, stall: str | None, gain_s: float, first: bool
+) -> None:
+    known = facts(late_rank=LateRank(1, 0.9, cause, 55 * MS, 1 * MS), world_size=2)
+    late = Finding("straggler", "critical", "rank 1 is late", "", "its storage", 50, 0.25, gain_s=gain_s)
+    own = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.25, gain_s=0.028)
+    verdict = Verdict("DATA-BOUND", "critical", stall, 0.25)
+    assert _of_late_rank(verdict, own, [own, late], known) == (late if first else None)
+    assert _of_late_rank(verdict, own, [own], known) is None

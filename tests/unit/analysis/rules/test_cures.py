@@ -54,6 +54,8 @@ from tests.unit.analysis.rules.test_rules import (
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200, queued_share=0.5), 60),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=2000), 0.9 * 97),
+        ("parametrized", SPEAKS["parametrized"][0], 0.9 * 97),  # backward goes through what forward computed
+        ("logging", SPEAKS["logging"][-1], 0.45 * 60),  # not through hooks
     ],
 )
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
@@ -197,6 +199,18 @@ def test_switches_are_no_cause_where_computing_is_mostly_waiting(rule: str, know
     assert found(rule, facts(**ASLEEP | known)) == []
     assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9})) != []
     assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9, "other_cores": 0.6})) == []
+
+
+def test_a_mode_for_debugging_is_critical_and_threads_that_nobody_tried_are_not() -> None:
+    """Of anomaly mode only the least that it costs is known, of threads the most that they gain."""
+    (anomaly,) = found("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=200))
+    assert anomaly.share == pytest.approx(0.06)
+    assert anomaly.severity == "critical"
+    (little,) = found("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=100))
+    assert little.severity == "info"
+    (threads,) = found("few_threads", facts(**ON_CPU, graph_nodes=100))
+    assert threads.share == pytest.approx(0.85, abs=0.01)
+    assert threads.severity == "warning"
 
 
 def test_pauses_of_a_collector_that_waits_for_a_processor_are_not_its_own() -> None:

@@ -25,6 +25,7 @@ from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.thresholds import (
     BUSY_CPU_PERCENT,
+    CAUSE_SHARE,
     FREE_CPU_PERCENT,
     LINE_SAMPLES,
     THREAD_BUSY_SHARE,
@@ -140,12 +141,14 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _of_late_rank(verdict: Verdict, own: Finding | None, findings: Sequence[Finding], facts: Facts) -> Finding | None:
-    """The finding about a late rank whose cause is the stall that bounds the step, where it gains more: the stall is
-    that of this rank alone."""
-    late = next((each for each in findings if each.rule == "straggler"), None)
-    if late is None or facts.late_rank is None or facts.late_rank.cause != verdict.stall or verdict.stall is None:
+    """The finding about a late rank that has nearly all of the stall that bounds the step, where it gains more."""
+    rank, found = facts.late_rank, next((each for each in findings if each.rule == "straggler"), None)
+    if found is None or rank is None or verdict.stall is None or rank.cause != verdict.stall:
         return None
-    return late if (late.gain_s or 0.0) > ((own.gain_s or 0.0) if own is not None else 0.0) else None
+    more_ns, stall_ns = (rank.own_ns or 0.0) - (rank.typical_ns or 0.0), facts.summary.mean_ns(verdict.stall)
+    if more_ns < CAUSE_SHARE * facts.world_size * (stall_ns or 0.0):
+        return None
+    return found if (found.gain_s or 0.0) > ((own.gain_s or 0.0) if own is not None else 0.0) else None
 
 
 def _of_computing(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:

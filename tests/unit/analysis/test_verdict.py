@@ -333,18 +333,19 @@ def test_of_two_cures_of_communication_the_one_that_gains_more_is_next(gain_s: f
 
 
 @pytest.mark.parametrize(
-    ("cause", "stall", "gain_s", "first"),
+    ("cause", "stall", "own_ms", "gain_s", "first"),
     [
-        ("data", "data", 0.055, True),
-        ("data", "data", 0.02, False),
-        ("compute", "data", 0.055, False),
-        ("data", None, 0.055, False),
+        ("data", "data", 55, 0.055, True),
+        ("data", "data", 55, 0.02, False),
+        ("data", "data", 40, 0.055, False),  # the others have a part of the stall as well
+        ("compute", "data", 55, 0.055, False),
+        ("data", None, 55, 0.055, False),
     ],
 )
 def test_a_stall_that_one_rank_has_is_acted_on_as_its_lateness(
-    cause: str, stall: str | None, gain_s: float, first: bool
+    cause: str, stall: str | None, own_ms: int, gain_s: float, first: bool
 ) -> None:
-    known = facts(late_rank=LateRank(1, 0.9, cause, 55 * MS, 1 * MS), world_size=2)
+    known = facts(late_rank=LateRank(1, 0.9, cause, own_ms * MS, 1 * MS), world_size=2)
     late = Finding("straggler", "critical", "rank 1 is late", "", "its storage", 50, 0.25, gain_s=gain_s)
     own = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.25, gain_s=0.028)
     verdict = Verdict("DATA-BOUND", "critical", stall, 0.25)

@@ -1,15 +1,18 @@
-"""Facts about memory of which the rules speak, and those about which they must not say a word."""
+"""Facts about memory and sick machines of which the rules speak, and those about which they must not say a word."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from ddlprof.analysis.health import Moved
+from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import MemoryGrowth
 from ddlprof.analysis.slowing import Slowing
-from tests.unit.analysis.rules.made_up import facts
+from ddlprof.model.health import COUNTERS
+from tests.unit.analysis.rules.made_up import ddp, facts
 
 GIB = 2**30
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
@@ -19,6 +22,8 @@ WORKERS = MemoryGrowth(0, "workers", 2.0**20, 1.0 * GIB, 50)
 LEAKING: dict[str, Any] = {"worker_growths": [WORKERS], "free_bytes": 50 * GIB}
 ANEW: dict[str, Any] = {"persistent_workers": False, "dataset_samples": 64_000_000, "global_batch": 64}
 """Workers that start anew after a million steps; free memory is used up after 50,000."""
+SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
+XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 
 SPEAKS: dict[str, list[Facts]] = {
     "memory_creep": [
@@ -38,6 +43,10 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(worker_growths=[WORKERS]),
         facts(**LEAKING, **ANEW),
         facts(**LEAKING, **ANEW | {"persistent_workers": True, "dataset_samples": 64}),
+    ],
+    "sick_machine": [
+        ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
+        ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS]),
     ],
 }
 
@@ -71,5 +80,11 @@ SILENT: dict[str, list[Facts]] = {
         facts(**LEAKING | {"worker_growths": [replace(WORKERS, bytes_per_step=100.0)]}),
         facts(**LEAKING | {"worker_growths": [replace(WORKERS, readings=11)]}),
         facts(**LEAKING, **ANEW | {"dataset_samples": 64 * 40_000}),
+    ],
+    "sick_machine": [
+        facts(),
+        ddp(2, 30, late_rank=LateRank(1, 0.9)),
+        facts(moved=[SWAPS]),
+        ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)]),
     ],
 }

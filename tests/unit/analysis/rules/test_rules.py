@@ -10,7 +10,6 @@ import pytest
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.health import Moved
 from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.pauses import BrokenGraphs, Pauses
@@ -24,7 +23,6 @@ from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import issuers, source_locations
-from ddlprof.model.health import COUNTERS
 from ddlprof.model.operators import Operator
 from ddlprof.model.records import GraphBreak
 from ddlprof.model.source_locations import SourceLocation
@@ -78,8 +76,6 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
-SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
-XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
 HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
 UPDATING: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0, "data": 1.0, "other": 2.0}
@@ -262,8 +258,6 @@ SPEAKS: dict[str, list[Facts]] = {
     "after_checkpoints": [facts(job=job("checkpoint", 150), after_saves=UPLOADS),
                           ddp(2, 5, job=job("checkpoint", 150), after_saves=UPLOADS)],
     "throttling": [facts(throttled=[HOT])],
-    "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
-                     ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
@@ -445,8 +439,6 @@ SILENT: dict[str, list[Facts]] = {
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
-    "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
-                     ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
 }  # fmt: skip
 
 

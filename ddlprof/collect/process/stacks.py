@@ -28,7 +28,7 @@ from ddlprof.collect.process.frames import (
     positions,
     stack_of_thread,
 )
-from ddlprof.collect.process.loops import iterates, loop_around
+from ddlprof.collect.process.loops import Loop, iterates, loop_around
 from ddlprof.collect.process.named_work import CALLS, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event, Kind, Purpose
@@ -173,8 +173,7 @@ class CodeLocator:
         if any(each.module.startswith("torch.distributed") for each in frames):
             return None
         for frame, outer in zip(users, [*users[1:], None], strict=True):
-            but = dict(update).get(frame.code) if frame is loop else None
-            found = loop_around(frame.code, frame.instruction, but, training=False)
+            found = _loop_of(frame, loop, update, training=False)
             asking = outer if frame.code.co_name == "<genexpr>" else frame if frame is not users[0] else None
             if found and asking and iterates(asking.code, asking.instruction):  # for the next batch
                 continue
@@ -185,10 +184,8 @@ class CodeLocator:
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
         frames, users, loop = self._users_inside(stack, update)
-        updates = dict(update)
         for frame in reversed(users):
-            but = updates.get(frame.code) if frame is loop else None
-            if found := loop_around(frame.code, frame.instruction, but):
+            if found := _loop_of(frame, loop, update):
                 caller = self.text(users[-1]) if frame is not users[-1] else ""
                 what = LOOP if any(map(_calls_module, frames[: frames.index(frame)])) else OWN_LOOP
                 return SourceLocation(self.text(frame, found.line), what, caller)
@@ -209,10 +206,8 @@ class CodeLocator:
         computing = [n for n, frame in enumerate(frames) if work_of_package(frame.module) == PARAMETRIZED]
         cached = any(frames[n].code.co_name == CACHED_WEIGHT for n in computing)
         users = list(filter(self.is_users, frames[computing[-1] :])) if computing and not cached else []
-        for frame in users:
-            but = dict(update).get(frame.code) if frame is loop else None
-            if loop_around(frame.code, frame.instruction, but, training=False):
-                return SourceLocation(self.text(users[0]), PARAMETRIZED, self.text(users[-1]))
+        if any(_loop_of(frame, loop, update, training=False) for frame in users):
+            return SourceLocation(self.text(users[0]), PARAMETRIZED, self.text(users[-1]))
         return None
 
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
@@ -299,6 +294,14 @@ class CodeLocator:
             except Exception:  # no source, or a version of Python that does not tell
                 self._called[key] = ""
         return self._called[key]
+
+
+def _loop_of(
+    frame: StackFrame, outermost: StackFrame | None, update: list[Position], training: bool = True
+) -> Loop | None:
+    """The outermost loop that a frame is in; of the frame of the training loop, one that makes no updates."""
+    but = dict(update).get(frame.code) if frame is outermost else None
+    return loop_around(frame.code, frame.instruction, but, training)
 
 
 def _calls_module(frame: StackFrame) -> bool:

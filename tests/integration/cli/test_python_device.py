@@ -96,6 +96,7 @@ def test_a_wait_for_copies_of_another_stream_is_h2d(train: Any) -> None:
     run, busy = train("Module", "prefetch")
     copied = busy[-1][1] - busy[FIRST - 1][1]
     assert 0.1 * copied < total(run, "h2d") < 0.4 * total(run, "step")  # a host that is held up finds it copied
+    assert max(row.h2d_ns for row in run.rows[FIRST:]) > 0.5e9 * copied / (STEPS - FIRST)
 
 
 def test_events_that_take_no_times_leave_the_classes_empty(train: Any) -> None:

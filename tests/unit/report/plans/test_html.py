@@ -62,6 +62,6 @@ def test_no_plan_is_a_page_too(page: Any) -> None:
 
 
 def test_what_was_asked_for_stands_beside_what_was_measured(page: Any) -> None:
-    _, text, _ = page("--budget", "12h", "--samples", "100000", "--optimizer", "adam")
-    assert "optimizer adam" in text
+    _, text, _ = page("--budget", "12h", "--samples", "100000", "--precision", "fp16", "--optimizer", "adam")
+    assert "precision fp16 (in RUN: fp32), optimizer adam" in text
     assert "As RUN" in text

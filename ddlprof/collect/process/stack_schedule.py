@@ -1,15 +1,16 @@
-"""When the helper thread looks at the stack: a few times a second at first, and less often the longer it trains."""
+"""When the helper thread looks at the stack: often at first, and less and less often the longer it trains."""
 
 from __future__ import annotations
 
 from ddlprof.model.stack_samples import sparseness
 
 LOOK_S = 0.25
-"""The time between two looks, for the first minutes."""
-FIRST_LOOK_S, FIRST_LOOKS = 0.1, 60
-"""The time between the very first ones, so that a training of a few seconds has enough of them."""
+"""The most that is between two looks in the first minutes."""
+FIRST_LOOK_S, FIRST_LOOKS = 0.03, 40
+"""The time between the very first ones, so that a training of two seconds has enough of them, and their number, from
+which on it grows with the looks."""
 _FREQUENT_LOOK_S, _FREQUENT_LOOKS = 0.04, 500
-"""The time between two looks at first while `other` is large. It grows after this number of looks."""
+"""The same while `other` is large: the time grows later."""
 _LARGE_OTHER = 0.03
 """The share of `other` in the step time from which the thread looks more often."""
 
@@ -24,7 +25,7 @@ class StackSchedule:
 
     def pause_s(self, other_ns: int, steps_ns: int) -> float:
         """The time until the thread has to wake up for a look. `other_ns`: what was `other` of `steps_ns` lately."""
-        most_s = FIRST_LOOK_S if self.looks < FIRST_LOOKS else LOOK_S
+        most_s = min(LOOK_S, FIRST_LOOK_S * max(1.0, self.looks / FIRST_LOOKS))
         if other_ns < _LARGE_OTHER * steps_ns:
             return most_s
         return min(most_s, _FREQUENT_LOOK_S * max(1.0, self.looks / _FREQUENT_LOOKS))

@@ -14,7 +14,7 @@ from ddlprof.base import real_time
 from ddlprof.collect import helper as module
 from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.process.stack_schedule import FIRST_LOOK_S
+from ddlprof.collect.process.stack_schedule import FIRST_LOOK_S, FIRST_LOOKS
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.events import FirstSeen, Kind
@@ -254,8 +254,10 @@ def test_it_wakes_up_more_often_to_look_at_the_stack_while_much_is_other(rig: Ri
     assert helper._pause() < START_LOOK_S  # the facts about the model are still to be evaluated
     helper._first_updates = False
     assert helper._pause() == FIRST_LOOK_S
+    helper._schedule.looks = 4 * FIRST_LOOKS
+    most_s = helper._pause()
     helper.other_ns = 50
-    assert helper._pause() < FIRST_LOOK_S
+    assert FIRST_LOOK_S < helper._pause() < most_s
 
 
 def test_workers_are_looked_at_once_when_they_have_started(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

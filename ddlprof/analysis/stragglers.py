@@ -150,12 +150,6 @@ def _inside_us(
     return np.minimum(transfer, limit), known
 
 
-def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> IntArray:
-    """The exposed microseconds that each step would save if every collective took `transfer` (E0 - E1, E0 - E2)."""
-    each = saved_of_each_us(rank, matched, transfer)
-    return _saved_by_step(matched.table.row, each, len(rank.steps))
-
-
 def _saved_by_step(row: IntArray, saved: IntArray, steps: int) -> IntArray:
     return np.asarray(np.maximum(_sum_by_step(row, saved, steps), 0))
 

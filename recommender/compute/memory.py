@@ -205,13 +205,6 @@ class JobMemory:
         return factor, peak - (corrected.bytes - corrected.context)
 
 
-def memory_needed_gib(
-    workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
-) -> float | None:
-    """The GiB that one GPU needs, from operators or else from the measured peak; None: neither is known."""
-    return JobMemory(workload, precision=precision, strategy=strategy).needed_gib(batch_per_gpu, world_size)
-
-
 def largest_batch(workload: Workload, gpu_memory_gib: float, *, world_size: int = 1, strategy: str = "ddp") -> int:
     """The largest batch of one forward pass that fits into that memory as the job trains; 0: none, or not known."""
     return JobMemory(workload, strategy=strategy).largest_batch(gpu_memory_gib, world_size)

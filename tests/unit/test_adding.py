@@ -9,7 +9,7 @@ import pytest
 
 from ddlprof.cli.report import report
 from ddlprof.recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, recommend
-from ddlprof.recommender.compute.memory import memory_needed_gib
+from ddlprof.recommender.compute.memory import JobMemory
 from ddlprof.recommender.strategy import STRATEGIES, Strategy
 from ddlprof.report.run.formats import FORMATS, Analysed
 from tests.golden.runs import HERE
@@ -40,7 +40,7 @@ def test_a_strategy_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, signs = Predictor(job()).predict(TWO_NODES), Predictor(job()).predict(target)
     assert signs.network_s < 0.5 * plain.network_s
     assert "signs of gradients: a 32nd of the bytes" in signs.basis
-    held, shared = (memory_needed_gib(job(), 12, "fp32", name, 8) for name in ("ddp", "signs"))
+    held, shared = (JobMemory(job(), precision="fp32", strategy=name).needed_gib(12, 8) for name in ("ddp", "signs"))
     assert held is not None
     assert shared is not None
     assert shared < held

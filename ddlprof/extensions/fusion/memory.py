@@ -53,12 +53,6 @@ def free_bytes(device: torch.device) -> int:
     return free if limit is None else max(0, min(free, limit - psutil.Process().memory_info().vms))
 
 
-def forget_peak(device: torch.device) -> None:
-    """Makes `peak_bytes` begin anew."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
 def peak_bytes(device: torch.device) -> int | None:
     """The most bytes that tensors had on a CUDA device at once; None for others, whose tensors nobody counts."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.recommender import Measurement, Workload
-from ddlprof.recommender.compute.memory import CONTEXT_GIB, memory_needed_gib
+from ddlprof.recommender.compute.memory import CONTEXT_GIB, JobMemory
 
 GIB = 2**30
 
@@ -26,7 +26,7 @@ def job(
 
 
 def needed(workload: Workload, batch: int = 8, precision: str = "fp32", strategy: str = "ddp", world: int = 4) -> float:
-    found = memory_needed_gib(workload, batch, precision, strategy, world)
+    found = JobMemory(workload, precision=precision, strategy=strategy).needed_gib(batch, world)
     assert found is not None
     return found - CONTEXT_GIB
 

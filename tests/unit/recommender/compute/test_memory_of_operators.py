@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.recommender import Measurement, PredictionError, Workload
-from ddlprof.recommender.compute.memory import GIB, JobMemory, MemoryNeed, largest_batch, memory_needed_gib
+from ddlprof.recommender.compute.memory import GIB, JobMemory, MemoryNeed, largest_batch
 from ddlprof.recommender.compute.precisions import PRECISIONS
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.strategy import STRATEGIES
@@ -183,8 +183,8 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
 
 def test_without_operators_the_peak_of_the_run_is_scaled() -> None:
     bare = replace(job(None, peak_gib=10.0), gradient_bytes=1.0 * GIB)
-    assert memory_needed_gib(bare, 16, "fp32", "ddp", 1) == pytest.approx(16.8)
-    assert memory_needed_gib(job(None), 16, "fp32", "ddp", 1) is None
+    assert JobMemory(bare, precision="fp32").needed_gib(16, 1) == pytest.approx(16.8)
+    assert JobMemory(job(None), precision="fp32").needed_gib(16, 1) is None
 
 
 @given(

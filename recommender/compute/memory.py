@@ -205,11 +205,6 @@ class JobMemory:
         return factor, peak - (corrected.bytes - corrected.context)
 
 
-def largest_batch(workload: Workload, gpu_memory_gib: float, *, world_size: int = 1, strategy: str = "ddp") -> int:
-    """The largest batch of one forward pass that fits into that memory as the job trains; 0: none, or not known."""
-    return JobMemory(workload, strategy=strategy).largest_batch(gpu_memory_gib, world_size)
-
-
 def largest_fitting(fits: Callable[[int], bool]) -> int:
     """The largest batch for which `fits` is true, by bisection; 0: none. `fits` must be monotonic."""
     if not fits(1):

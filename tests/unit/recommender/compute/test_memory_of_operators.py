@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.recommender import Measurement, PredictionError, Workload
-from ddlprof.recommender.compute.memory import GIB, JobMemory, MemoryNeed, largest_batch
+from ddlprof.recommender.compute.memory import GIB, JobMemory, MemoryNeed
 from ddlprof.recommender.compute.precisions import PRECISIONS
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.strategy import STRATEGIES
@@ -176,7 +176,6 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
     assert least is not None
     assert more is not None
     assert least <= 24.0 < more
-    assert largest_batch(job(), 24.0) == batch
     assert found.largest_batch(4.0, 1) == 0
     assert JobMemory(Workload("unknown")).largest_batch(24.0, 1) == 0
 

@@ -115,6 +115,7 @@ def answer(job: Workload, **asked: Any) -> tuple[float, float, float]:
     return found.estimate.step_s, found.memory.needed_gib, found.mfu * found.estimate.step_s
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 12)
 @given(WAYS, WAYS)
 def test_what_is_counted_is_what_is_asked_for(before: Ways, after: Ways) -> None:
@@ -126,6 +127,7 @@ def test_what_is_counted_is_what_is_asked_for(before: Ways, after: Ways) -> None
         assert of_asked == pytest.approx(exchanged_by(as_it_is, strategy, Changes()).bytes)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples // 16)
 @given(WAYS, st.sampled_from([("none", "ddp"), ("zero1", "zero"), ("zero2", "zero2"), ("zero3", "fsdp")]))
 def test_a_layout_that_divides_the_batch_alone_is_its_strategy(ways: Ways, names: tuple[str, str]) -> None:
@@ -159,6 +161,7 @@ def test_the_mfu_counts_the_model_by_its_sizes_or_its_operators() -> None:
     assert job.flops_per_sample == pytest.approx(SIZES.flops_per_token * TOKENS, rel=0.001)
 
 
+@pytest.mark.slow
 def test_adapters_are_not_credited_with_the_gradients_of_frozen_weights() -> None:
     job = counted(Ways("bf16", False, False, "adamw"))
     again = counted(Ways("bf16", True, False, "adamw"))

@@ -98,6 +98,7 @@ def test_names_that_no_room_has_are_not_found() -> None:
         __import__("ddlprof.nothing")
 
 
+@pytest.mark.slow
 def test_the_imports_of_the_docs_run() -> None:
     """Those of the short names among them; a page of a room that was taken out stays."""
     pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))]

@@ -93,6 +93,7 @@ def test_a_copy_computes_with_threads_that_this_process_has_used(two_threads: No
         assert remote.call("sum") == expected
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them() -> None:
     program = (
         "import os, signal, torch\n"

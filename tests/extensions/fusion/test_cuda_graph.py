@@ -14,6 +14,7 @@ from ddlprof.extensions.fusion import Fused, Scaler
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
 from tests.extensions.fusion.test_fused import RATES, Replaces, convolutions, encoder, images, loss_of, words
+from tests.short import first_short
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], int]] = {
 }
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", first_short(NETS))
 def test_a_replayed_step_is_the_recorded_step(machine: Machine, net: str) -> None:
     make, x_of, classes = NETS[net]
     models = on_cuda(make)

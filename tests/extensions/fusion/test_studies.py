@@ -91,6 +91,7 @@ def test_a_searcher_is_told_of_each_trial_by_its_name_until_it_has_no_more() -> 
     assert [(result, error) for _, result, error in broken.told] == [(None, True)] * 2
 
 
+@pytest.mark.slow
 def test_a_searcher_that_is_used_again_gets_other_names() -> None:
     searcher = Searcher([0.01, 0.02, 0.03, 0.04])
     for _ in range(2):
@@ -126,6 +127,7 @@ def test_trials_of_other_names_have_the_defaults() -> None:
         assert abs((found[1][0] or 0.0) - (found[1][1] or 0.0)) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_grid_and_the_sampler_of_scikit_learn() -> None:
     chosen = pytest.importorskip("sklearn.model_selection")
     grid = chosen.ParameterGrid({"lr": [0.01, 0.1], "width": [4, 6]})

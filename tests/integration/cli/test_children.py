@@ -192,6 +192,7 @@ def test_a_script_that_replaces_getpid(where: str, ddlprof: Execute, write_train
     assert [rank.status for rank in load_run(tmp_path / "run").ranks] == ["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="a shell")
 def test_a_launcher_of_any_kind(ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
     write_training(STEPS)

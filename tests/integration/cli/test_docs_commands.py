@@ -9,6 +9,7 @@ import pytest
 from scripts.docs.commands import PAGES, Typed, difference, differences, skipped, typed
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme() -> None:
     assert differences("README.md") == (3, [])
 

@@ -20,6 +20,7 @@ from ddlprof.instance_catalog.refresh import RefreshReport, refresh
 from tests.aws_account import sign_in
 from tests.integration.cli.aws_server import AwsServer
 from tests.integration.processes import PATIENCE_S, Processes
+from tests.short import first_short
 
 moto_server = pytest.importorskip("moto.server")
 
@@ -128,6 +129,7 @@ def test_fills_the_overlay_for_two_regions(ddlprof: Ddlprof, aws: AwsServer, ove
     assert "eu-west-1" not in types["g6f.large"].offered_regions
 
 
+@pytest.mark.slow
 def test_the_merged_view_has_the_newer_facts_and_those_of_the_tables(overlay: Path) -> None:
     before = load(None).instance("p4d.24xlarge")
     refresh(["us-east-1"], overlay, instance_types=TYPES, now=TODAY)
@@ -170,6 +172,7 @@ def test_types_that_failed_keep_theirs_and_prices_come_all_the_same(
     assert price_in(overlay, "p4d.24xlarge", "spot").as_of == "2101-06-01"
 
 
+@pytest.mark.slow
 def test_prices_that_can_be_none_are_not_believed(aws: AwsServer, overlay: Path) -> None:
     aws.state.spot = {}  # moto's own: 0.00001 for everything
     aws.state.on_demand["p4d.24xlarge"] = 700.0
@@ -183,7 +186,7 @@ def test_prices_that_can_be_none_are_not_believed(aws: AwsServer, overlay: Path)
     assert price_in(overlay, "p4d.24xlarge", "on_demand").usd_per_hour < 100
 
 
-@pytest.mark.parametrize(("how", "exit_code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("how", "exit_code"), first_short([(signal.SIGINT, 130), (signal.SIGKILL, -9)]))
 def test_ended_while_it_asks_it_leaves_the_old_state(
     processes: Processes, aws: AwsServer, overlay: Path, old_state: dict[str, bytes], how: signal.Signals,
     exit_code: int,
@@ -316,6 +319,7 @@ def test_a_call_that_fails_is_said_beside_the_others(ddlprof: Ddlprof, aws: AwsS
     assert "access denied: the credentials need the permission pricing:GetProducts" in done.stdout.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "region"),
     [({"AWS_REGION": "us-west-2", "AWS_DEFAULT_REGION": "us-east-1"}, "us-west-2"), ({}, None)],
@@ -333,6 +337,7 @@ def test_without_a_region_the_configured_one_counts(
     assert {outcome.region for outcome in report.outcomes} == {region}
 
 
+@pytest.mark.slow
 def test_progress_counts_every_call(overlay: Path) -> None:
     seen: list[tuple[int, int]] = []
     refresh(["us-east-1", "us-west-2"], overlay, instance_types=["p4d.*"], on_progress=lambda *now: seen.append(now))

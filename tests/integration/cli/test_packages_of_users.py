@@ -66,6 +66,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", first_short([True, False]), ids=["before ours", "behind ours"])
 def test_no_command_takes_them_for_ours(theirs: Path, first: bool, processes: Processes) -> None:
     paths = [theirs, ROOT] if first else [ROOT, theirs]

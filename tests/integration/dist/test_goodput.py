@@ -44,6 +44,7 @@ def require_truth(found: dict[str, Any], folder: Path, ranks: int) -> None:
     assert known == {"matched"}
 
 
+@pytest.mark.slow
 def test_a_script_that_is_started_again_by_hand(processes: Processes, tmp_path: Path) -> None:
     words = [SCRIPT, ".", str(STEPS), "25,37"]
     codes = [processes.run(*RUN, f"run-{number}", *words).returncode for number in range(3)]

@@ -164,7 +164,7 @@ EVERYWHERE = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 @pytest.mark.parametrize("core", first_short(reversed(CORES)), ids=lambda core: core.name)
 @pytest.mark.parametrize("device", first_short(["cuda", "cpu"]))
-@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=EVERYWHERE)])
+@pytest.mark.parametrize("stride", [71, pytest.param(23, marks=pytest.mark.slow), pytest.param(1, marks=EVERYWHERE)])
 def test_steps_are_whole_again_after_an_interruption_anywhere(
     core: Core, stride: int, device: str, tmp_path: Path, group: None
 ) -> None:

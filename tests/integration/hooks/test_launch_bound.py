@@ -94,6 +94,7 @@ def test_windows_are_proposed_where_the_device_has_a_profiler(
     assert any("--profiler-windows 3" in line for line in lines) is (kinds == (Cuda,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_step", WAITING_FOR_RESULTS)
 @pytest.mark.parametrize("host_us", [5, 300])
 def test_a_host_that_is_ahead(

@@ -72,6 +72,7 @@ def test_copies_know_nothing_of_us(copied: Any, profiling: Profiling) -> None:
     assert len(profile.rows) >= 7
 
 
+@pytest.mark.slow
 def test_saved_models_load_where_there_is_no_ddlprof(profiling: Profiling, tmp_path: Path) -> None:
     with profiling() as profile:
         net = small_net()

@@ -198,7 +198,8 @@ def test_a_launcher(kinds: list[Callable[[], None]], monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("how", "begin", "every"),
     [
-        ("program", 0, 5),
+        ("program", 0, 15),
+        pytest.param("program", 0, 5, marks=pytest.mark.slow),
         *(
             pytest.param(how, n, 1, marks=[pytest.mark.slow, pytest.mark.nightly])
             for how in ("program", "child") for n in (0, 4, 8)

@@ -206,7 +206,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*first_short(((name, {}) for name in ALIKE), 2), *first_short((("Llama", settings) for settings in SETTINGS), 1)],
+    [*first_short((name, {}) for name in ALIKE), *first_short(("Llama", settings) for settings in SETTINGS)],
     ids=str,
 )
 def test_the_step_of_equal_blocks_is_that_of_a_full_trace(
@@ -216,7 +216,7 @@ def test_the_step_of_equal_blocks_is_that_of_a_full_trace(
     assert step_of(make, **settings) == in_full(monkeypatch, make, **settings)
 
 
-@pytest.mark.parametrize("name", first_short(OTHERS, 2))
+@pytest.mark.parametrize("name", first_short(OTHERS))
 def test_the_step_of_blocks_that_differ_is_that_of_a_full_trace(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert step_of(OTHERS[name]) == in_full(monkeypatch, OTHERS[name])
 

@@ -52,6 +52,7 @@ def test_lora_of_llama_8b() -> None:
     check(found, {"1x_RTX4090_SECURE": 1.329})
 
 
+@pytest.mark.slow
 def test_resnet_50_in_bf16() -> None:
     """NVIDIA's DeepLearningExamples under AMP with channels last, one A100-SXM4-80GB: 2,461 images a second."""
     settings = Settings(precision="amp-bf16", channels_last=True)

@@ -189,6 +189,7 @@ def test_a_model_that_cannot_be_saved_loses_no_result(fuse: Fuse, tmp_path: Path
     assert (tmp_path / "models" / "trial-0.pt").is_file()
 
 
+@pytest.mark.slow
 def test_parts_and_groups(fuse: Fuse) -> None:
     code, out, _ = fuse(
         "make", "--sweep", "lr=0.1,0.2,0.3", "--sweep", "batch=16,32", "--max-steps", "3", "--max-models", "2",
@@ -262,6 +263,7 @@ def test_a_forward_that_changes_is_trained_without_recording_it(fuse: Fuse, tmp_
     assert [each["loss"] for each in together] == pytest.approx([each["loss"] for each in alone], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "clip"), [("amp-bf16", []), ("amp-fp16", ["--clip-norm", "0.5"])])
 def test_mixed_precision_trains_each_trial_as_it_would_alone(
     fuse: Fuse, tmp_path: Path, precision: str, clip: list[str]

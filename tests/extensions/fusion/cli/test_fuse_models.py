@@ -121,9 +121,9 @@ def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
 @pytest.mark.parametrize(
     ("model", "data", "words", "off"),
     first_short([
+        ("OwnLoss", "batches", ["--loss", "model"], 1e-5),
         ("normalised", "batches", ["--precision", "amp-bf16", "--optimizer", "sgd"], 0.03),
         ("convolved", "images", ["--precision", "amp-bf16", "--optimizer", "sgd"], 0.03),
-        ("OwnLoss", "batches", ["--loss", "model"], 1e-5),
         ("LossAndMore", "batches", ["--loss", "model"], 1e-5),
         ("Causal", "tokens", ["--optimizer", "sgd"], 1e-5),
         ("Late", "batches", ["--max-steps", "150"], 1e-5),  # forward is compared at the 64th step for the seventh time
@@ -135,7 +135,7 @@ def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
             ],
             1e-5,
         ),
-    ], 3),
+    ]),
 )  # fmt: skip
 def test_as_one_is_as_alone(fuse: Fuse, tmp_path: Path, model: str, data: str, words: list[str], off: float) -> None:
     sweep = ["--sweep", "lr=0.003,0.03", "--max-steps", "12", "-o", "-"]
@@ -153,6 +153,7 @@ def test_as_one_is_as_alone(fuse: Fuse, tmp_path: Path, model: str, data: str, w
             torch.testing.assert_close(fused[name], each, rtol=off, atol=off)
 
 
+@pytest.mark.slow
 def test_biases_outside_of_weight_decay_do_not_decay(fuse: Fuse, tmp_path: Path) -> None:
     words = ["--optimizer", "sgd", "--sweep", "lr=1e-9,2e-9", "--sweep", "weight_decay=1e8", "--max-steps", "1"]
     (tmp_path / "made_up_models.py").write_text(NETS.replace(', "betas": (0.8, 0.99)', ""))

@@ -93,7 +93,7 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", first_short(WAYS, 2))
+@pytest.mark.parametrize("way", first_short(WAYS))
 def test_trials_are_those_of_separate_trainings(fuse: Fuse, tmp_path: Path, way: str) -> None:
     words = WAYS[way]
     length = [] if "--epochs" in words else ["--max-steps", "24"]
@@ -134,6 +134,7 @@ def test_halving_ends_the_worst_and_fuses_the_rest(fuse: Fuse, tmp_path: Path) -
     assert len(list((tmp_path / "models").iterdir())) == 8
 
 
+@pytest.mark.slow
 def test_a_trial_that_diverged_ends_and_the_others_are_not_disturbed(fuse: Fuse, tmp_path: Path) -> None:
     words = ["--sweep", "lr=0.001,1e30,0.01", "--optimizer", "sgd", "--max-steps", "400", "--loss", "mse_loss"]
     found = both(fuse, tmp_path, *words, data="regression")

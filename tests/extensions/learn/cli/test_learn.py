@@ -17,6 +17,7 @@ from ddlprof.model.records import End, Overhead
 from ddlprof.recommender.learned import read_learned
 from tests.extensions.learn.teams import team
 from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, write_rank
+from tests.short import first_short
 from tests.unit.cli.commands import WORK, ddlprof, write_workload
 
 MACHINES = [{"gpu": "T4", "gpus": 2, "network": "10 Gbit/s"}, {"gpu": "V100", "network": "10 Gbit/s"}]
@@ -96,24 +97,26 @@ def test_what_was_learned_is_used(runs: Path, monkeypatch: pytest.MonkeyPatch, c
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["recommend", "bert.json", *WORK],
-        ["plan", "bert.json", "--machines", "machines.json", "--global-batch", "48"],
-        ["elastic", "--jobs", "jobs.json", "--gpus", "8"],
-        ["cluster", "advise", "bert.json", "--gpus", "8", "--instance", "g4dn.12xlarge"],
+    first_short(
         [
-            "cluster",
-            "simulate",
-            "--trace",
-            "trace.csv",
-            "--cluster",
-            "2x4",
-            "--policy",
-            "fifo",
-            "--models",
-            "jobs.json",
-        ],
-    ],
+            ["recommend", "bert.json", *WORK],
+            ["plan", "bert.json", "--machines", "machines.json", "--global-batch", "48"],
+            ["elastic", "--jobs", "jobs.json", "--gpus", "8"],
+            ["cluster", "advise", "bert.json", "--gpus", "8", "--instance", "g4dn.12xlarge"],
+            [
+                "cluster",
+                "simulate",
+                "--trace",
+                "trace.csv",
+                "--cluster",
+                "2x4",
+                "--policy",
+                "fifo",
+                "--models",
+                "jobs.json",
+            ],
+        ]
+    ),
     ids=lambda words: " ".join(words[:2]),
 )
 def test_every_command_takes_it(
@@ -160,6 +163,7 @@ def test_recorded_runs_of_a_cpu_teach_nothing(
     assert capsys.readouterr().out.count("ran on a CPU") == 2
 
 
+@pytest.mark.slow
 def test_one_line_of_python(runs: Path) -> None:
     seen: dict[str, list[tuple[int, int]]] = {}
 

@@ -309,7 +309,8 @@ def _growth_of(rank: RankAnalysis, where: str, counter: str) -> MemoryGrowth | N
     slope = steady_growth(np.interp(time_ns[during], ends_ns, steps["step"]), held)
     if slope is None:
         return None
-    return MemoryGrowth(rank.data.rank, where, slope, float(held[-1]), len(held))
+    read = held[~np.isnan(held)]  # workers are read more seldom than the rest
+    return MemoryGrowth(rank.data.rank, where, slope, float(read[-1]), len(read))
 
 
 def free_bytes(host: dict[str, Any], ranks: Sequence[RankAnalysis]) -> int | None:

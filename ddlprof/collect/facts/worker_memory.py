@@ -25,7 +25,7 @@ _FIELD = re.compile(rb"^(Private_Dirty|Anonymous): +(\d+) kB", re.MULTILINE)
 class WorkerMemory:
     """The bytes that the living children have copied, or taken anew, since they were first seen.
 
-    One object serves one thread. None: there are no children, or the system does not tell.
+    One object serves one thread. None: there are no children, there is no new reading, or the system does not tell.
     """
 
     def __init__(self, clock: Callable[[], int], cpu_clock: Callable[[], int], proc: str = "/proc") -> None:
@@ -58,13 +58,15 @@ class WorkerMemory:
         self._next_ns = now + (_SPARING if self._readings < _FIRST else _LATER) * (self._cpu_clock() - begin)
 
     def copied_bytes(self) -> int | None:
-        """What they have copied, by a reading now or by the last one."""
+        """What they have copied. A reading is told once: where readings take long, most calls have none."""
         self.look()
-        return self._copied
+        copied, self._copied = self._copied, None
+        return copied
 
     def new_bytes(self) -> int | None:
         """The memory that is new to them, by the reading of `copied_bytes`. That of a child that has ended is free."""
-        return self._new
+        new, self._new = self._new, None
+        return new
 
     def _children(self) -> list[int]:
         try:

@@ -47,7 +47,7 @@ def findings(directory: Path) -> dict[str, Finding]:
 
 
 def reading(
-    at_ms: float, clock: float | None = 1900, reasons: int | None = 0, celsius: float = 60, **more: int
+    at_ms: float, clock: float | None = 1900, reasons: int | None = 0, celsius: float = 60, **more: int | None
 ) -> ContextRow:
     return ContextRow(
         round(at_ms * MS), 20.0, 8 * GIB, GIB, 99.0, 40 * GIB, 600.0,
@@ -121,15 +121,17 @@ def test_memory_of_a_device_that_creeps(tmp_path: Path) -> None:
     ("parts", "grows"),
     [
         (range(23), True),
-        ([n // 3 for n in range(23)], True),
+        ([None if n % 2 else n for n in range(23)], True),
+        ([None if n % 3 else n for n in range(23)], False),
         ([n % 12 for n in range(23)], False),
         ([min(n, 14) for n in range(23)], False),
         ([0, 1] * 11, False),
     ],
-    ids=["kept", "seldom read", "workers start anew", "filled", "others come and go"],
+    ids=["kept", "seldom read", "hardly read", "workers start anew", "filled", "others come and go"],
 )
-def test_memory_of_workers_that_creeps(tmp_path: Path, parts: Sequence[int], grows: bool) -> None:
-    rows: list[Record] = [reading(500 * n, workers_new_bytes=part * 2**27) for n, part in enumerate(parts, 1)]
+def test_memory_of_workers_that_creeps(tmp_path: Path, parts: Sequence[int | None], grows: bool) -> None:
+    new = [None if part is None else part * 2**27 for part in parts]
+    rows: list[Record] = [reading(500 * n, workers_new_bytes=each) for n, each in enumerate(new, 1)]
     write(tmp_path, {0: [98.0] * STEPS}, {0: rows}, loader_workers=2)
     assert ("worker_memory" in findings(tmp_path)) is grows
 

@@ -63,21 +63,23 @@ def test_memory_of_their_own_is_no_copy(children: Children) -> None:
 def test_workers_that_start_anew_have_copied_and_taken_nothing_yet(children: Children) -> None:
     children.read(p1=(10, 300))
     children.read(p1=(60, 320))
+    children.memory.new_bytes()
     assert children.read(p2=(10, 300)) == children.memory.new_bytes() == 0
     assert children.read() is children.memory.new_bytes() is None
 
 
 def test_readings_that_take_long_are_rare(children: Children) -> None:
     children.read(p1=(10, 300))
+    children.memory.new_bytes()
     children.now_ns -= 900_000_000
-    assert children.read(p1=(60, 300)) == 0  # that of the last time
+    assert children.read(p1=(60, 300)) is children.memory.new_bytes() is None  # too soon
     assert children.read(p1=(60, 300)) == 50 * MIB
     for _ in range(16):
         children.read(p1=(60, 300))
     children.now_ns -= 900_000_000
-    assert children.read(p1=(70, 300)) == 50 * MIB  # 0.1 s is too soon, and so are the next 0.9 s
+    assert children.read(p1=(70, 300)) is None  # 0.1 s is too soon, and so are the next 0.9 s
     children.now_ns -= 200_000_000
-    assert children.read(p1=(70, 300)) == 50 * MIB
+    assert children.read(p1=(70, 300)) is None
     assert children.read(p1=(70, 300)) == 60 * MIB
 
 

@@ -20,6 +20,9 @@ _ALIGNED = 8
 _IN_EIGHTS, _LARGE_GROUP = 8, 64
 """With channels last, only such multiples of groups, of fewer channels, and as many out as in, have fast kernels: those
 of ResNeXt do, those of RegNet, NFNet, ResNeSt and RepVGG do not."""
+_WIDE_GROUP = 128
+"""With channels last, groups without fast kernels that read or make so many channels reach more: kernels compute tiles
+of 128 channels, which narrower groups leave empty."""
 _LARGE_WINDOW = 49
 """With channels last, depthwise windows of more pixels have no fast kernel."""
 
@@ -49,6 +52,8 @@ class TensorConvolutions:
     """For groups that have fast kernels."""
     slow_groups: float
     """The share of the tensor cores' operations that other groups with channels last reach."""
+    slow_wide: float
+    """The same of groups of 128 channels and more."""
     depthwise_first: GroupedSpeeds
     depthwise_last: GroupedSpeeds
     """For windows of up to 7 x 7."""
@@ -86,11 +91,12 @@ def tensor_convolution_seconds(
     copied_s = np.where(unaligned, memory_s / fitted.padding, 0.0) if channels_last else memory_s / fitted.copies
     depthwise = (groups > 1) & (np.minimum(made, read) <= 1)
 
-    def together(computing_s: Array, speeds: GroupedSpeeds, slow: Flags, slow_flops: float) -> Array:
+    def together(computing_s: Array, speeds: GroupedSpeeds, slow: Flags, slow_flops: float | Array) -> Array:
         reached = np.where(slow & channels_last, slow_flops, speeds.flops)
         return np.asarray(np.hypot(computing_s / reached, memory_s / speeds.memory))
 
     fast = (groups % _IN_EIGHTS == 0) & (made == read) & (made < _LARGE_GROUP)
+    slow_flops = np.where(np.maximum(made, read) < _WIDE_GROUP, fitted.slow_groups, fitted.slow_wide)
     grouped = fitted.grouped_last if channels_last else fitted.grouped_first
     single = fitted.depthwise_last if channels_last else fitted.depthwise_first
     result: Array = np.where(
@@ -99,7 +105,7 @@ def tensor_convolution_seconds(
         np.where(
             depthwise,
             together(table.flops / gpu.cuda_flops_s, single, window > _LARGE_WINDOW, fitted.slow_windows),
-            together(wider * table.flops / gpu.tensor_flops_s, grouped, ~fast, fitted.slow_groups),
+            together(wider * table.flops / gpu.tensor_flops_s, grouped, ~fast, slow_flops),
         ),
     )
     return result

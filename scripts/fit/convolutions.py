@@ -1,8 +1,9 @@
 """Fits convolutions in 16 bits to timm's pairs of steps with channels first and last, and prints families left out.
 
-    python -m scripts.fit.convolutions --data ../shared/data/throughput [--counted FOLDER] [--write]
+    python -m scripts.fit.convolutions --data ../shared/data/throughput [--counted FOLDER] [--only NAME ...] [--write]
 
 The pairs are timm's, of an RTX 3090 under AMP. It needs timm. Networks are counted once, and kept in the folder.
+`--only`: the other coefficients stay as they are shipped, and with them what was fitted on other GPUs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,9 @@ _PRIOR = 0.3
 """How far a logarithm is off, and how much the start of a coefficient weighs beside that."""
 _START = {
     "implicit": 1.5, "copies": 0.8, "padding": 0.4, "grouped_first.flops": 0.3, "grouped_first.memory": 0.3,
-    "grouped_last.flops": 0.3, "grouped_last.memory": 0.6, "slow_groups": 0.06, "depthwise_first.flops": 0.04,
-    "depthwise_first.memory": 0.6, "depthwise_last.flops": 0.08, "depthwise_last.memory": 0.6, "slow_windows": 0.02,
-    "streams": 1.0,
+    "grouped_last.flops": 0.3, "grouped_last.memory": 0.6, "slow_groups": 0.06, "slow_wide": 0.06,
+    "depthwise_first.flops": 0.04, "depthwise_first.memory": 0.6, "depthwise_last.flops": 0.08,
+    "depthwise_last.memory": 0.6, "slow_windows": 0.02, "streams": 1.0,
 }  # fmt: skip
 
 
@@ -142,16 +144,23 @@ def pairs(folder: Path, keep: Path | None) -> Iterator[Pair]:
             yield fitted.pair(network, last, row["step_time_s"], at_batch(step, int(row["batch_per_gpu"])))
 
 
-def fit(measured: Sequence[Pair]) -> TensorConvolutions:
-    """The coefficients, drawn to where they start."""
+def fit(measured: Sequence[Pair], only: Sequence[str] = ()) -> TensorConvolutions:
+    """The coefficients, drawn to where they start. `only`: those of these names, the others as shipped."""
     start, of = np.log(list(_START.values())), _Fitted()
+    free = np.array([not only or name in only for name in _START])
+    held = np.log([attrgetter(name)(shipped().convolution_16) for name in _START])
+
+    def whole(values: Array) -> Array:
+        found: Array = held.copy()
+        found[free] = values
+        return found
 
     def residuals(values: Array) -> Array:
-        fitted = coefficients(values)
+        fitted = coefficients(whole(values))
         off = [np.log(of.ratio(pair, fitted)) / _SCALE for pair in measured]
-        return np.concatenate([_PRIOR * (values - start), off])
+        return np.concatenate([_PRIOR * (values - start[free]), off])
 
-    return coefficients(least_squares(residuals, start, loss="soft_l1").x)
+    return coefficients(whole(least_squares(residuals, start[free], loss="soft_l1").x))
 
 
 def width_power(folder: Path) -> float:
@@ -192,11 +201,11 @@ def coefficients(values: Array) -> TensorConvolutions:
     return decode(TensorConvolutions, nested)
 
 
-def left_out(measured: Sequence[Pair]) -> Iterator[tuple[Pair, float]]:
+def left_out(measured: Sequence[Pair], only: Sequence[str]) -> Iterator[tuple[Pair, float]]:
     """Each step with its ratio of predicted to measured, its family left out of the fit."""
     of = _Fitted()
     for family in sorted({pair.family for pair in measured}):
-        fitted = fit([pair for pair in measured if pair.family != family])
+        fitted = fit([pair for pair in measured if pair.family != family], only)
         yield from ((pair, of.ratio(pair, fitted)) for pair in measured if pair.family == family)
 
 
@@ -204,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the published throughputs")
     parser.add_argument("--counted", type=Path, help="a folder that keeps what was counted of networks")
+    parser.add_argument("--only", nargs="*", default=(), help="coefficients to fit; the others stay as shipped")
     parser.add_argument("--write", action="store_true", help="write the coefficients into operators.json")
     asked = parser.parse_args(arguments)
     measured = list(pairs(asked.data, asked.counted))
@@ -211,14 +221,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     now = shipped().convolution_16
     for name, ratios in (
         ("shipped", [(p, of.ratio(p, now)) for p in measured]),
-        ("left out", list(left_out(measured))),
+        ("left out", list(left_out(measured, asked.only))),
     ):
         for last in (False, True):
             off = np.array([ratio - 1 for pair, ratio in ratios if pair.channels_last is last])
             cells = (np.abs(off).mean(), np.median(np.abs(off)), off.mean(), off.min(), off.max())
             shown.append([name, "NHWC" if last else "NCHW", str(len(off)), *(f"{each:.1%}" for each in cells)])
     print_table(["coefficients", "layout", "steps", "mean", "median", "bias", "least", "most"], shown)
-    fitted = replace(fit(measured), width=width_power(asked.data))
+    fitted = fit(measured, asked.only)
+    fitted = fitted if asked.only else replace(fitted, width=width_power(asked.data))
     print(json.dumps(asdict(fitted), indent=1))
     if asked.write:
         data = json.loads(OUT.read_text(encoding="utf-8"))

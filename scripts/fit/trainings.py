@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import tempfile
@@ -261,7 +262,11 @@ def on_h200() -> Iterator[Ask]:
 
 
 def of_timm(folder: Path, models: int) -> Iterator[Ask]:
-    """Pairs of steps of timm's networks with channels first and last, of `models` networks spread over all."""
+    """Pairs of steps of timm's networks with channels first and last, of `models` networks spread over all.
+
+    They are of 2022, by torch 1.12: timm had no fused attention then, and has none if this is set before its import.
+    """
+    os.environ["TIMM_FUSED_ATTN"] = "0"
     table = pd.read_csv(folder / "train.csv", low_memory=False)
     table = table[table.source.eq("timm") & table.total_gpus.eq(1) & table.system.str.contains("nchw|nhwc")]
     names = sorted(table.model.unique())

@@ -14,15 +14,7 @@ from ddlprof.instance_catalog.names import parse
 
 CATALOG = load(None)
 DATA = Path(instance_catalog.__file__).parent / "data"
-CLOCK_NOT_PUBLISHED = {
-    "B200",
-    "B300",
-    "GB200",
-    "GB300",
-    "H20",
-    "RTX-PRO-6000-Blackwell-SE",
-    "RTX-PRO-4500-Blackwell-SE",
-}
+CLOCK_NOT_PUBLISHED = {"B200", "B300", "GB200", "GB300", "H20", "RTX-PRO-6000-Blackwell-SE"}
 UNDATED = {"p6e-gb200.36xlarge", "a3-ultragpu-8g", "a4-highgpu-8g", "Standard_ND96isr_MI300X_v5"}
 """Types without a date, overheads those of clouds whose lists have none."""
 DATED_CLOUDS = {"aws", "gcp", "azure"}
@@ -61,12 +53,10 @@ def test_peaks_are_in_order() -> None:
 
 
 def test_every_gpu_with_tensor_cores_has_their_peaks() -> None:
-    """An empty field is a peak that is not known; without any peak a GPU is never predicted."""
+    """A GPU without any peak is never predicted."""
     for gpu in NVIDIA:
         capability, name = float(gpu.compute_capability or 0), gpu.gpu_model
-        if gpu.fp32_tflops is None:
-            assert name == "RTX-PRO-4500-Blackwell-SE"
-            continue
+        assert gpu.fp32_tflops is not None, name
         assert (gpu.fp16_tensor_tflops is not None) == (capability >= 7), name
         assert (gpu.bf16_tflops is not None) == (gpu.tf32_tflops is not None) == (capability >= 8), name
 

@@ -47,6 +47,17 @@ def test_only_some_groups_have_fast_kernels_with_channels_last() -> None:
     assert last_over_first(step(16, groups=64, made=32)) > last_over_first(step(32, groups=64))  # SENet-154
 
 
+def test_groups_of_128_channels_reach_more_with_channels_last() -> None:
+    gpu = CATALOG.gpu("RTX3090-24GB")
+
+    def of_an_operation(channels: int) -> float:
+        last = dataclasses.replace(step(channels, groups=4), channels_last=True)
+        return MODEL.step(last, gpu).step_s / last.operators[0].flops
+
+    assert of_an_operation(64) > 2 * of_an_operation(128)  # ECA-NFNet-L0 and NFNet
+    assert of_an_operation(32) == pytest.approx(of_an_operation(64), rel=0.1)
+
+
 def test_large_depthwise_windows_are_slow_with_channels_last() -> None:
     assert last_over_first(step(1, groups=512, window=25)) < 1.0
     assert last_over_first(step(1, groups=512, window=81)) > 1.5

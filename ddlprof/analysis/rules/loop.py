@@ -183,7 +183,7 @@ def parametrized(facts: Facts) -> Issue | None:
 def costly_line(facts: Facts) -> Issue | None:
     """Finds a line of forward or loss that decomposes matrices or computes gradients."""
     found = (
-        _line_of_passes(facts, "forward and loss are mostly at one costly line", what)
+        _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True)
         for what in (source_locations.DECOMPOSES, source_locations.DERIVES)
     )
     issue = next(filter(None, found), None)
@@ -204,9 +204,11 @@ def new_optimizers(facts: Facts) -> Issue | None:
                  severity="warning")  # fmt: skip
 
 
-def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
-    """Finds such a line in forwards and losses: a hook of a package, or what backward goes through too."""
-    sure = (each for each in facts.computing.shares if each.sure and each.place.what == what)
+def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) -> Issue | None:
+    """Finds such a line in forwards and losses: a hook of a package, or what backward goes through too. `wider`: or the
+    function around it, for which a third of its time is of this kind."""
+    places = [*facts.computing.shares, *(facts.computing.wider if wider else ())]
+    sure = (each for each in places if each.sure and each.place.what == what)
     line, step, forward = next(sure, None), facts.mean_s("step"), facts.mean_s("compute_forward")
     if line is None or not step or forward is None or not python_counts(facts):
         return None
@@ -318,7 +320,7 @@ RULES = (
     Rule("new_optimizers", "The loop makes an optimizer for each update",
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of their optimizer",
          "where models of their own are trained in turns, each of them has several updates", FINDING_STEPS,
-         "the optimizer is none of torch's", new_optimizers),
+         "the optimizer is none of torch's", new_optimizers, hides=True),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

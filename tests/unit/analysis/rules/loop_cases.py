@@ -35,8 +35,10 @@ SPEAKS: dict[str, list[Facts]] = {
     source_locations.OWN_LOOP, source_locations.LISTS, source_locations.NETWORK, "later")],
     "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
-    "costly_line": [facts(HOOKED, device="cpu", computing=line(what))
-                    for what in (source_locations.DECOMPOSES, source_locations.DERIVES)],
+    "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
+                      for what in (source_locations.DECOMPOSES, source_locations.DERIVES)),
+                    facts(HOOKED, device="cpu", computing=replace(
+                        line("", sure=False), wider=line(source_locations.DERIVES).shares))],
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {

@@ -1,4 +1,4 @@
-# An optimizer and its scheduler are made in each step, so that moments are lost; cure: once, before the loop
+# Wangyixinxin/ACN#9 NaJaeMin92/pytorch-DANN#1: an optimizer is made in each step; cure: once, before the loop
 from __future__ import annotations
 
 import torch

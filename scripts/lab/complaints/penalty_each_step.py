@@ -9,7 +9,8 @@ from torch import nn
 def penalty(critic: nn.Module, real: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
     mix = torch.lerp(real, fake, torch.rand(len(real), 1)).requires_grad_()
     (gradient,) = torch.autograd.grad(critic(mix).sum(), mix, create_graph=True)
-    return 10 * (gradient.norm(dim=1) - 1).square().mean()
+    lengths: torch.Tensor = gradient.norm(dim=1)
+    return 10 * (lengths - 1).square().mean()
 
 
 if __name__ == "__main__":

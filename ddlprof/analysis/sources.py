@@ -20,6 +20,8 @@ from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     BETWEEN,
+    DECOMPOSES,
+    DERIVES,
     LOGGING,
     LOOP,
     OWN_LOOP,
@@ -92,7 +94,7 @@ def sources_of(
     return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag)
 
 
-PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, "")
+PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, "")
 """Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
 optimizers, and in all that follows a backward."""
 UPDATES, AFTER_BACKWARD = (UPDATE,), (BETWEEN, STEPPING, UPDATE)

@@ -26,8 +26,9 @@ from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.handover import Handover
 from ddlprof.collect.process.frames import stack_of_thread
 from ddlprof.collect.process.issuers import issuers_of
+from ddlprof.collect.process.moments import Where, where
 from ddlprof.collect.process.stack_schedule import StackSchedule
-from ddlprof.collect.process.stacks import StackSampler, Where, where
+from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler

@@ -55,10 +55,10 @@ class ModelInspection(Inspection):
         """See `Inspection`."""
         self._probe.mark_graph(made)
 
-    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
+    def backward(self, roots: Any, nested: bool, kept: bool, created: bool = False) -> None:
         """See `Inspection`."""
         self._device.look(roots if issubclass(type(roots), (list, tuple)) else [roots])
-        self._probe.backward_begin(roots, nested, kept)
+        self._probe.backward_begin(roots, nested, kept, created)
         if not nested and not self._loop.early:
             self._loop.early = self._begins_early(roots)
 

@@ -21,7 +21,12 @@ OPERATORS_NAME = "operators.json"
 """The file beside it: see `ddlprof.model.operators.OperatorsFile`."""
 MAX_MANIFEST_BYTES = 4 << 20
 """The most bytes of a manifest: twice the longest command line of Linux."""
-PROFILER, TRACEMALLOC, BLOCKING = DEBUG_MODES = ("torch.profiler", "tracemalloc", "CUDA_LAUNCH_BLOCKING")
+PROFILER, TRACEMALLOC, BLOCKING, DETAIL = DEBUG_MODES = (
+    "torch.profiler",
+    "tracemalloc",
+    "CUDA_LAUNCH_BLOCKING",
+    "TORCH_DISTRIBUTED_DEBUG",
+)
 """What is meant for debugging, and slows a training down as long as it is on."""
 IMPORTED = "import:"
 """The beginning of the job id of runs that were made from traces."""
@@ -52,9 +57,13 @@ class ModelFacts:
     recomputed_flops_per_sample: Shared[float | None] = None
     """The part of `backward_flops_per_sample` that does a forward again, under activation checkpointing."""
     needless_share: Shared[float | None] = None
-    """The share of the operations that compute gradients of parameters which nothing updates."""
+    """The share of the operations that compute gradients which no optimizer uses."""
     needless_parameters: Shared[int | None] = None
-    """The number of these parameters."""
+    """The number of parameters with such gradients that nothing updates."""
+    dropped_gradients: Shared[int | None] = None
+    """The number of parameters with such gradients that are set to zero before their optimizer uses them."""
+    repeated_share: Shared[float | None] = None
+    """The share of the operations of backward that it goes through again, for another loss of the same graph."""
 
 
 @dataclass
@@ -129,6 +138,10 @@ class TrainingFacts:
     """The argument of that optimizer that ends this: `fused` or `foreach`; empty if it has none."""
     optimizer_tensors: Shared[int | None] = None
     """The number of parameters that it updates."""
+    in_closures: Shared[bool | None] = None
+    """Whether an optimizer calls a closure that computes the gradients, as often as it likes (LBFGS)."""
+    new_optimizers: Shared[float | None] = None
+    """The share of the updates that were the first of their optimizer."""
     kept_graphs: Shared[int | None] = None
     """The number of first steps whose autograd graphs still lived at the last look; None: nobody looked."""
     retained_graphs: Shared[bool | None] = None

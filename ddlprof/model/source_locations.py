@@ -26,6 +26,8 @@ PLOT = "plot"
 METRIC = "metric"
 COPY = "copy"
 """The line copies objects or the states of a model."""
+NETWORK = "network"
+"""The line waits for an answer of another machine or service."""
 COLLECT = "collect"
 """The line calls the garbage collector."""
 LOOP = "loop"
@@ -35,6 +37,10 @@ OWN_LOOP = "own loop"
 repeats the line that the thread is at."""
 PARAMETRIZED = "parametrized"
 """A line in a loop for which a parametrization of torch's computes a weight anew."""
+DECOMPOSES = "decomposes"
+"""Of forwards and losses: a line that decomposes or inverts matrices."""
+DERIVES = "derives"
+"""The same for a line that computes gradients (`torch.autograd.grad`)."""
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 
@@ -60,6 +66,12 @@ TOKENISES = "tokenises"
 DECODES = "decodes"
 TABLES = "tables"
 """Takes a row out of a table."""
+QUERIES = "queries"
+"""Asks a database."""
+PARSES = "parses"
+"""Makes objects of text or bytes."""
+SEARCHES = "searches"
+"""Lists the files of a folder."""
 STARTS = "starts"
 """Starts a loader's workers."""
 SAMPLER = "sampler"
@@ -78,7 +90,7 @@ def in_data(what: str) -> str:
 
 def data_work() -> tuple[str, ...]:
     """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
-    return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES)
+    return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES)
 
 
 def data_words() -> tuple[str, ...]:

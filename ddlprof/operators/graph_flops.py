@@ -168,6 +168,8 @@ class GraphFlops:
         self.forward = self.backward = 0
         self.again = 0
         """The part of the backward that does a forward again, under activation checkpointing."""
+        self.repeated = 0
+        """The part of the backward that goes through operations again, for another loss of the same graph."""
         self.microbatches = 0
         self.nodes = 0
         """The nodes of all graphs, each once for every backward pass through it."""
@@ -182,18 +184,21 @@ class GraphFlops:
         """Whether something that cannot be counted contains a weight of the model, or the graph was too large."""
         self._trained: dict[int, int] = {}  # by the id of a parameter in the graph: its elements
         self._kept: set[int | None] = set()  # operations whose forward was counted and that may occur again
+        self._created = False
 
     @property
     def enough(self) -> bool:
         """Whether the time for counting is used up."""
         return self._spent_ns >= _ENOUGH_NS
 
-    def count(self, roots: Any, nested: bool = False, kept: bool = False) -> None:
+    def count(self, roots: Any, nested: bool = False, kept: bool = False, created: bool = False) -> None:
         """Counts what `torch.autograd.backward(roots)` is about to run.
 
         `nested`: the call comes from within a backward, as with reentrant checkpointing for what it has just
-        recomputed. `kept`: the graph is retained, so another backward may run parts of it again.
+        recomputed. `kept`: the graph is retained, so another backward may run parts of it again. `created`: a graph of
+        the gradients is made, so another backward has to.
         """
+        self._created |= created
         begin = self._clock()
         self.microbatches += not nested
         if not self._walk([source(root) for root in tensors_of(roots)], nested, begin, kept):
@@ -215,6 +220,12 @@ class GraphFlops:
     def recomputed_in_microbatch(self) -> float:
         """Mean FLOPs of a backward that do a forward again."""
         return self.again / max(self.microbatches, 1)
+
+    @property
+    def repeated_share(self) -> float | None:
+        """The part of the backward that goes through the same operations for one loss after the other; None: not
+        known."""
+        return None if self._created or self._hidden or not self.backward else self.repeated / self.backward
 
     def of_weights_in_microbatch(self) -> dict[int, float]:
         """Mean FLOPs of forward of a micro-batch by the `id` of the parameter."""
@@ -258,7 +269,9 @@ class GraphFlops:
             return
         self._counted += 1
         number = engine.sequence_number(node) if kept or self._kept else None
-        if number not in self._kept:
+        if number in self._kept:
+            self.repeated += work.backward if number is not None else 0
+        else:
             self.forward += work.forward
             weights = [weight for producer, _ in node.next_functions if (weight := _weight(producer)) is not None]
             for weight in weights:

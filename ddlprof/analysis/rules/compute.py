@@ -228,6 +228,8 @@ def micro_batches(facts: Facts) -> Issue | None:
     gain = passes_s(facts) * (1 - 1 / number)
     if evidence is None or number < MICRO_BATCHES or not step or gain < WARN_SHARE * step:
         return None
+    if facts.training.in_closures or repeated_backward(facts) is not None:
+        return None
     action = (
         "larger micro-batches, and fewer of them, where they are parts of what an update takes: the gradient is the "
         "same"
@@ -236,6 +238,25 @@ def micro_batches(facts: Facts) -> Issue | None:
         action += " (but for BatchNorm, whose statistics are then those of more samples)"
     return Issue("micro-batches are too small", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
                  about="compute")  # fmt: skip
+
+
+def repeated_backward(facts: Facts) -> Issue | None:
+    """Finds several losses of one graph, each of which has a backward of its own."""
+    share, backward, step = facts.model.repeated_share, facts.mean_s("compute_backward"), facts.mean_s("step")
+    if not share or not backward or not step or facts.launch_bound or facts.idles:
+        return None
+    gain = share * backward
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    passes = facts.training.micro_batches or 1
+    evidence = (
+        f"{count(passes, 'backward pass', 'backward passes')} a step take {facts.scale.time(backward)}; "
+        f"{percent(share)} of their operations are gone through before in the same step, for another loss"
+    )
+    return Issue("backward goes through the same graph again and again", evidence,
+                 "one backward of the sum of all losses, (loss_1 + loss_2).backward(), without retain_graph=True: the "
+                 "gradients are the same, where those of single losses are not looked at", facts.steady_steps,
+                 gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
 def few_samples(facts: Facts) -> Issue | None:
@@ -392,7 +413,13 @@ RULES = (
          f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
          f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
          "such an operator costs hardly more for more samples; two or three passes may be of several losses",
-         FINDING_STEPS, _NO_PASSES, micro_batches),
+         FINDING_STEPS, f"the optimizer calls a closure (LBFGS), `repeated_backward` speaks, {_NO_PASSES}",
+         micro_batches),
+    Rule("repeated_backward", "Each of several losses has a backward of its own through the same graph",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations that backward goes through again "
+         "before the update", "a line is changed in minutes", FINDING_STEPS,
+         "the graph was not read, one of the gradients is made (create_graph), or a device waits for launches",
+         repeated_backward),
     Rule("few_samples", "Batches of few samples cost what larger ones do",
          f"one backward pass a step, of fewer than {FEW_SAMPLES} samples on a rank, and as much computing for each "
          f"node; half of computing is {percent(WARN_SHARE)} of the step",

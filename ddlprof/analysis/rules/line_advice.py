@@ -14,6 +14,10 @@ AT_LINE = {
     source_locations.DECODES: "decode and resize once, before the training, and keep the small images",
     source_locations.TABLES: "take the columns out of the table once, in __init__ or before the loop: "
     "table[column].to_numpy(), and rows that are searched for as groups: dict(list(table.groupby(key)))",
+    source_locations.QUERIES: "read all rows once into an array, in __init__ or before the training; else all rows of "
+    "a batch in one query (__getitems__), and an index on the column that is searched (CREATE INDEX)",
+    source_locations.PARSES: "parse once, before the training, and keep arrays (np.save, Parquet, Arrow)",
+    source_locations.SEARCHES: "list the files once, in __init__, and keep the list",
     source_locations.PER_SAMPLE: "take whole batches by their indices: DataLoader(data, batch_size=None, "
     "sampler=BatchSampler(RandomSampler(data), N, False)), or __getitems__ in the data set",
 }

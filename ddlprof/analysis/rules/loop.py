@@ -6,11 +6,19 @@ from dataclasses import replace
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
-from ddlprof.analysis.rules.own_communication import many_messages, sent_objects
+from ddlprof.analysis.rules.own_communication import many_messages, sends_equal_weights, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.sources import SourceShare
-from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
+from ddlprof.analysis.thresholds import (
+    FINDING_STEPS,
+    JOB_EVENTS,
+    LINE_OF_STEP_SHARE,
+    LINE_SAMPLES,
+    LINE_SHARE,
+    NEW_OPTIMIZERS_SHARE,
+    WARN_SHARE,
+)
 from ddlprof.base.units import percent, scale_for
 from ddlprof.model import source_locations
 from ddlprof.model.issuers import OBJECTS, OF_SCRIPT
@@ -51,6 +59,11 @@ _AT_LINE = {
     ),
     source_locations.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
     source_locations.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
+    source_locations.NETWORK: (
+        "waiting for the network at",
+        "ask in another thread while the training goes on (concurrent.futures.ThreadPoolExecutor), several values in "
+        "one request, or less often, such as in every 100th step",
+    ),
     source_locations.ENVIRONMENT: (
         "in the environment at",
         "run several environments at once, in processes of their own",
@@ -67,6 +80,17 @@ _AT_LINE = {
     source_locations.PARAMETRIZED: (
         "computing a weight anew in the loop at",
         "with torch.nn.utils.parametrize.cached(): around the forward: each weight is computed once in it",
+    ),
+    source_locations.DECOMPOSES: (
+        "decomposing matrices at",
+        "what needs no decomposition, or a cheaper one (svdvals for the values alone, solve in place of inv, "
+        "torch.nn.utils.parametrizations.spectral_norm for the largest value), smaller matrices, or a term of the loss "
+        "in every Nth step only, with N times its weight",
+    ),
+    source_locations.DERIVES: (
+        "computing gradients at",
+        "a penalty in every 16th step only, with 16 times its weight (lazy regularisation), or on a part of the batch; "
+        "gradients of several outputs at once (torch.func.vmap, is_grads_batched=True)",
     ),
     **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
     # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
@@ -143,7 +167,7 @@ def slow_line(facts: Facts) -> Issue | None:
     sends = [each for each in facts.issued.of(*OF_SCRIPT) if line.place.text in (each.place.text, each.place.caller)]
     if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
         return None
-    if sends and many_messages(facts) is not None:
+    if sends and (many_messages(facts) is not None or sends_equal_weights(facts)):
         return None
     if issue is not None and sends:
         issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_LESS)
@@ -156,13 +180,39 @@ def parametrized(facts: Facts) -> Issue | None:
     return _line_of_passes(facts, "weights are computed anew at each access", source_locations.PARAMETRIZED)
 
 
-def _line_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
-    """Finds such a line in forwards and losses: a hook of a package, or a weight, which backward goes through too."""
-    sure = (each for each in facts.computing.shares if each.sure and each.place.what == what)
+def costly_line(facts: Facts) -> Issue | None:
+    """Finds a line of forward or loss that decomposes matrices or computes gradients."""
+    found = (
+        _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True)
+        for what in (source_locations.DECOMPOSES, source_locations.DERIVES)
+    )
+    issue = next(filter(None, found), None)
+    return None if issue is None else replace(issue, severity="info" if (issue.share or 0) < WARN_SHARE else "warning")
+
+
+def new_optimizers(facts: Facts) -> Issue | None:
+    """Finds a loop that makes an optimizer for each of its updates."""
+    share = facts.training.new_optimizers
+    if share is None or share < NEW_OPTIMIZERS_SHARE:
+        return None
+    evidence = (
+        f"{percent(share)} of all updates are the first one of their optimizer: momentum, moments and the schedule of "
+        "the learning rate begin anew in each of them, so that it trains otherwise than asked for"
+    )
+    return Issue("an optimizer is made for each update", evidence,
+                 "make the optimizer and its scheduler once, before the loop", facts.steady_steps,
+                 severity="warning")  # fmt: skip
+
+
+def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) -> Issue | None:
+    """Finds such a line in forwards and losses: a hook of a package, or what backward goes through too. `wider`: or the
+    function around it, for which a third of its time is of this kind."""
+    places = [*facts.computing.shares, *(facts.computing.wider if wider else ())]
+    sure = (each for each in places if each.sure and each.place.what == what)
     line, step, forward = next(sure, None), facts.mean_s("step"), facts.mean_s("compute_forward")
     if line is None or not step or forward is None or not python_counts(facts):
         return None
-    gain = line.share * (passes_s(facts) if what == source_locations.PARAMETRIZED else forward)
+    gain = line.share * (forward if what in (source_locations.LOGGING, source_locations.PLOT) else passes_s(facts))
     if gain < LINE_OF_STEP_SHARE * step:
         return None
     where, action = words_for_line(facts, line)
@@ -263,6 +313,14 @@ RULES = (
          f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line in a loop for which a parametrization of torch's "
          "computes a weight, with a third of the stack samples of forwards and losses for certain", _LINE_REASON,
          LINE_SAMPLES, f"{_NO_SAMPLES}, the device has enough to do, or weights are cached", parametrized),
+    Rule("costly_line", "A line of forward or loss decomposes matrices or computes gradients",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step, at such a line with a third of the stack samples of forwards and "
+         "losses for certain", "never more than a warning, since the training may be about just that", LINE_SAMPLES,
+         f"{_NO_SAMPLES}, or the device has enough to do", costly_line),
+    Rule("new_optimizers", "The loop makes an optimizer for each update",
+         f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of their optimizer",
+         "where models of their own are trained in turns, each of them has several updates", FINDING_STEPS,
+         "the optimizer is none of torch's", new_optimizers, hides=True),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

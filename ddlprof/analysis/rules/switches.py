@@ -21,7 +21,7 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
 )
 from ddlprof.base.units import count, gib, percent, significant
-from ddlprof.model.manifest import BLOCKING, PROFILER, TRACEMALLOC
+from ddlprof.model.manifest import BLOCKING, DETAIL, PROFILER, TRACEMALLOC
 from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES, Operator
 from ddlprof.model.source_locations import BETWEEN
 
@@ -128,25 +128,32 @@ def half_precision(facts: Facts) -> Issue | None:
 
 
 def needless_gradients(facts: Facts) -> Issue | None:
-    """Finds gradients that are computed for parameters which nothing updates."""
-    share, step, number = facts.model.needless_share, facts.mean_s("step"), facts.model.needless_parameters
-    if not share or not number or not step or not _computes(facts) or facts.launch_bound:
+    """Finds gradients that are computed and that no optimizer uses."""
+    share, step = facts.model.needless_share, facts.mean_s("step")
+    never, dropped = facts.model.needless_parameters or 0, facts.model.dropped_gradients or 0
+    if not share or not never + dropped or not step or not _computes(facts) or facts.launch_bound:
         return None
     if facts.training.strategy not in (None, "none", "ddp"):  # others give optimizers other tensors than the graph has
         return None
     gain = passes_s(facts) * share
     if gain < LINE_OF_STEP_SHARE * step:
         return None
-    evidence = (
-        f"{count(number, 'parameter')} get gradients, but no optimizer updates them: {percent(share)} of the "
-        "operations of forward and backward are for that (eval() does not freeze)"
-    )
-    action = (
-        "freeze what is not trained: module.requires_grad_(False) before the training (clip_grad_norm_ then counts "
-        "the trained parameters only)"
-    )
-    return Issue("gradients are computed for parameters that nothing updates", evidence, action, facts.steady_steps,
-                 gain / step, gain_s=gain, about="compute")  # fmt: skip
+    evidence, advice = [], []
+    if never:
+        evidence.append(f"no optimizer updates {count(never, 'parameter')} that get gradients (eval() does not freeze)")
+        advice.append(
+            "freeze what is not trained: module.requires_grad_(False) before the training (clip_grad_norm_ then counts "
+            "the trained parameters only)"
+        )
+    if dropped:
+        evidence.append(f"gradients of {count(dropped, 'parameter')} are set to zero before their optimizer uses them")
+        advice.append(
+            "the loss of one network on what another one has made: made.detach() (D(fake.detach()) in a GAN), or "
+            "requires_grad_(False) on the one that does not learn from this loss while it is computed"
+        )
+    return Issue("gradients are computed that no optimizer uses",
+                 f"{'; '.join(evidence)}: {percent(share)} of the operations of forward and backward are for that",
+                 "; ".join(advice), facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
 _DEBUG_MODES = {
@@ -162,6 +169,10 @@ _DEBUG_MODES = {
     BLOCKING: (
         "CUDA_LAUNCH_BLOCKING is set, so that the host waits for each kernel",
         "unset CUDA_LAUNCH_BLOCKING",
+    ),
+    DETAIL: (
+        "TORCH_DISTRIBUTED_DEBUG is DETAIL, so that ranks compare sizes and types before each collective",
+        "unset TORCH_DISTRIBUTED_DEBUG (or INFO)",
     ),
 }
 """What each mode does, and how it is left out."""
@@ -387,11 +398,12 @@ RULES = (
     Rule("half_precision", "The model computes in a 16-bit type that the processor does not have",
          f"{_MOSTLY}, in bfloat16 or float16", "it is computed in float32 anyway, and converted besides", FINDING_STEPS,
          "the job trains on a device, or the system does not tell what the processor has", half_precision),
-    Rule("needless_gradients", "Gradients are computed for parameters that nothing updates",
+    Rule("needless_gradients", "Gradients are computed that no optimizer uses: of parameters that nothing updates, or "
+         "set to zero before the update",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step", _CHANGED, FINDING_STEPS,
-         "the graph was not read, an optimizer has the parameters, they have changed since, or the strategy is neither "
-         "none nor DDP", needless_gradients),
-    Rule("debug_modes", "A profiler of torch's, tracemalloc or blocking launches are left on",
+         "the graph was not read, the parameters have changed since, another optimizer than those of the first steps "
+         "has them, or the strategy is neither none nor DDP", needless_gradients),
+    Rule("debug_modes", "A profiler of torch's, tracemalloc, blocking launches or checks of collectives are left on",
          "each of them at most looks and at the last one; tracemalloc on a job that trains on processors or waits for "
          "launches",
          "they are for a few steps: steps may take several times as long, and memory grows with the events of a "

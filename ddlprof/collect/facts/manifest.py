@@ -64,11 +64,15 @@ def update_manifest(
         training.comm_hook = comm_hook_of(modules[0])
         training.reduced_in = reduced_in(modules[0], training.comm_hook)
     manifest.model.needless_share, manifest.model.needless_parameters = probe.needless.share, probe.needless.parameters
+    manifest.model.dropped_gradients = probe.needless.dropped
+    manifest.model.repeated_share = probe.flops.repeated_share
+    training.in_closures = probe.in_closures
     training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
     training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics
     _add_flops(manifest, probe)
     if assembler.boundaries.anchor is not None:
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
+        training.new_optimizers = assembler.boundaries.new_share
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         training.backend = backend_of(torch.distributed)
     accelerator = known.in_use()

@@ -84,6 +84,9 @@ class ModelInspector:
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
+        self._updating_at = -1
+        self.in_closures = False
+        """Whether backward passes ran inside of an update, as a closure of the script's that an optimizer calls."""
         self._failed: set[str] = set()
 
     @property
@@ -158,11 +161,13 @@ class ModelInspector:
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
-    def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
+    def backward_begin(self, roots: Any, nested: bool, kept: bool, created: bool = False) -> None:
         """Called when a backward pass begins in the training thread; for the arguments see `GraphFlops.count`."""
         self.mark_graph(roots)
+        self.in_closures |= self._updating_at == self.recorder.boundaries
         if not nested:
             self.kept_graphs.backward(kept, self.recorder.boundaries)
+            self._gradients_begin(roots)
         try:  # no context manager, which torch.compile would trace
             if self.recorder.boundaries == COUNTED_UPDATE:
                 if not nested:
@@ -170,13 +175,17 @@ class ModelInspector:
                     if self._counting and not self.flops.microbatches:
                         self.recorder.emit(Kind.TRACED)
                 if self._counting:
-                    self.flops.count(roots, nested, kept)
-                    if not nested:
-                        self.needless.read(roots)
+                    self.flops.count(roots, nested, kept, created)
             if self._in_round:
                 self._read(roots, nested, kept)
         except Exception as error:
             self.failed("operations", error)
+
+    def _gradients_begin(self, roots: Any) -> None:
+        try:
+            self.needless.backward(roots, self._in_round)
+        except Exception as error:
+            self.failed("needless gradients", error)
 
     @property
     def _in_round(self) -> bool:
@@ -199,8 +208,8 @@ class ModelInspector:
 
     def update_begin(self, optimizer: Any) -> None:
         """Called when an outermost update begins. Reads the optimizer if this is the step whose operators are read."""
-        if self.recorder.boundaries <= COUNTED_UPDATE:
-            attempt(lambda: self.needless.update(optimizer))
+        attempt(lambda: self.needless.update(optimizer))
+        self._updating_at = self.recorder.boundaries
         if self.recorder.boundaries < COUNTED_UPDATE:
             self._first_optimizer = id(optimizer)
         elif self._in_round:

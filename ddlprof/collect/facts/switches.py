@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from ddlprof.model.manifest import BLOCKING, PROFILER, TRACEMALLOC
+from ddlprof.model.manifest import BLOCKING, DETAIL, PROFILER, TRACEMALLOC
 from ddlprof.torch_private.profiler import records
 
 
@@ -70,5 +70,14 @@ def _debug_modes() -> list[str]:
         PROFILER: records(torch),
         TRACEMALLOC: tracemalloc is not None and tracemalloc.is_tracing(),
         BLOCKING: os.environ.get(BLOCKING, "0") not in ("", "0") and torch.cuda.is_initialized(),
+        DETAIL: _checks_collectives(torch.distributed),
     }
     return [mode for mode, is_on in on.items() if is_on]
+
+
+def _checks_collectives(distributed: Any) -> bool:
+    """Whether each collective is checked by others, as groups are that are made while `TORCH_DISTRIBUTED_DEBUG` is
+    DETAIL."""
+    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
+        return False
+    return bool(distributed.get_debug_level() == distributed.DebugLevel.DETAIL)

@@ -25,7 +25,8 @@ def install(context: HookContext) -> Uninstall:
     nested = False
 
     def look(args: Any, kwargs: Any, inside: bool) -> None:
-        inspection.backward(args[0] if args else kwargs["tensors"], inside, _keeps_graph(*args[1:], **kwargs))
+        roots = args[0] if args else kwargs["tensors"]
+        inspection.backward(roots, inside, *_graph_is(*args[1:], **kwargs))
 
     quiet_look = fail_open(look, recorder)
     training_loss = recorder.training_loss
@@ -87,8 +88,8 @@ def _unscaled(torch: Any, recorder: Recorder) -> Uninstall:
     return replace(scaler, "scale", scale)
 
 
-def _keeps_graph(
+def _graph_is(
     grad_tensors: Any = None, retain_graph: Any = None, create_graph: Any = False, *_: Any, **others: Any
-) -> bool:
-    """Whether the arguments of `torch.autograd.backward` keep the graph."""
-    return bool(create_graph if retain_graph is None else retain_graph)
+) -> tuple[bool, bool]:
+    """Whether the arguments of `torch.autograd.backward` keep the graph, and whether they make one of the gradients."""
+    return bool(create_graph if retain_graph is None else retain_graph), bool(create_graph)

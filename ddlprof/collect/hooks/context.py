@@ -31,10 +31,11 @@ class Inspection:
     def forward_over(self, made: Any) -> None:
         """Such a forward has ended and returns this; None if it raises an error."""
 
-    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
+    def backward(self, roots: Any, nested: bool, kept: bool, created: bool = False) -> None:
         """A backward of the training thread begins.
 
-        `nested`: it runs inside another backward, as with reentrant checkpointing; `kept`: its graph is kept.
+        `nested`: it runs inside another backward, as with reentrant checkpointing; `kept`: its graph is kept;
+        `created`: it makes a graph of the gradients.
         """
 
     def update(self, optimizer: Any) -> None:

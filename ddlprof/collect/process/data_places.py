@@ -18,8 +18,11 @@ from ddlprof.model.source_locations import (
     DRAWS,
     LISTS,
     OPENS,
+    PARSES,
     PER_SAMPLE,
+    QUERIES,
     SAMPLER,
+    SEARCHES,
     STARTS,
     TABLES,
     TOKENISES,
@@ -45,6 +48,9 @@ _CALLS = {
     DRAWS: DRAWING,
     TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
     DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
+    QUERIES: frozenset(("execute", "executemany", "fetchone", "fetchmany", "fetchall", "read_sql", "find_one")),
+    PARSES: frozenset(("loads", "safe_load", "fromstring", "literal_eval")),
+    SEARCHES: frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "iterdir", "walk")),
 }  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
@@ -58,7 +64,7 @@ _MODULES = {
     "zipfile": OPENS, "tarfile": OPENS, "h5py": OPENS, "sqlite3": OPENS, "lmdb": OPENS, "netCDF4": OPENS,
     "pandas": TABLES, "polars": TABLES, "pyarrow": TABLES,
     "transformers": TOKENISES, "tokenizers": TOKENISES, "sentencepiece": TOKENISES, "nltk": TOKENISES,
-    "PIL": DECODES, "cv2": DECODES, "imageio": DECODES,
+    "PIL": DECODES, "cv2": DECODES, "imageio": DECODES, "json": PARSES, "yaml": PARSES, "xml": PARSES, "csv": PARSES,
 }  # fmt: skip
 """What a line does, by the package of the code that it calls."""
 _OPENING = frozenset(("__init__", "open", "_RealGetContents", "make_fid", "connect"))

@@ -6,10 +6,13 @@ from ddlprof.collect.process.data_places import DRAWING
 from ddlprof.model.source_locations import (
     CHECKPOINT,
     COPY,
+    DECOMPOSES,
+    DERIVES,
     DRAWS,
     ENVIRONMENT,
     LOGGING,
     METRIC,
+    NETWORK,
     PARAMETRIZED,
     PLOT,
     RESULT,
@@ -33,9 +36,19 @@ CALLS = {
 }  # fmt: skip
 """What a line does, by the name of the function that it calls."""
 
+IN_PASSES = {
+    DECOMPOSES: frozenset((
+        "svd", "svdvals", "svd_lowrank", "pca_lowrank", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inverse", "pinv",
+        "pinverse", "det", "slogdet", "logdet", "cholesky", "qr", "lstsq", "matrix_exp", "matrix_rank",
+    )),
+    DERIVES: frozenset(("grad", "jacobian", "hessian", "vjp", "jvp", "vhp", "hvp")),
+}  # fmt: skip
+"""The same in forwards and losses."""
+
 _MODULES = {
     "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,
-    "loguru": LOGGING, "comet_ml": LOGGING, "neptune": LOGGING, "clearml": LOGGING,
+    "loguru": LOGGING, "comet_ml": LOGGING, "neptune": LOGGING, "clearml": LOGGING, "tqdm": LOGGING, "rich": LOGGING,
+    "requests": NETWORK, "urllib": NETWORK, "urllib3": NETWORK, "http": NETWORK, "httpx": NETWORK, "aiohttp": NETWORK,
     "matplotlib": PLOT, "seaborn": PLOT, "plotly": PLOT, "torchmetrics": METRIC, "sklearn": METRIC, "torcheval": METRIC,
     "copy": COPY, "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT, "torch.nn.utils.parametrize": PARAMETRIZED,
 }  # fmt: skip

@@ -12,8 +12,7 @@ import sys
 import sysconfig
 from collections import Counter, deque
 from collections.abc import Sequence
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ddlprof.collect.process.calls import called_name
 from ddlprof.collect.process.data_places import data_places, work_of_data
@@ -29,12 +28,12 @@ from ddlprof.collect.process.frames import (
     stack_of_thread,
 )
 from ddlprof.collect.process.loops import Loop, iterates, loop_around
-from ddlprof.collect.process.named_work import CALLS, SAVING, work_of_package
+from ddlprof.collect.process.moments import Where, compute_work, evaluates, where, work_by_events
+from ddlprof.collect.process.named_work import CALLS, IN_PASSES, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
-from ddlprof.model.events import Event, Kind, Purpose
+from ddlprof.model.events import Event
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
-    BETWEEN,
     CHECKPOINT,
     COLLECT,
     EVALUATION,
@@ -42,13 +41,12 @@ from ddlprof.model.source_locations import (
     LIBRARY,
     LOGGING,
     LOOP,
+    NETWORK,
     OWN_LOOP,
     PARAMETRIZED,
     PLOT,
-    ROLLOUT,
     SLEEP,
     STEPPING,
-    UPDATE,
     SourceLocation,
 )
 from ddlprof.torch_private.modules import CACHED_WEIGHT, CALL
@@ -210,6 +208,13 @@ class CodeLocator:
             return SourceLocation(self.text(users[0]), PARAMETRIZED, self.text(users[-1]))
         return None
 
+    def find_costly(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+        """The user's innermost line if it decomposes matrices or computes gradients."""
+        _, users, _ = self._users_inside(stack, update)
+        called = self._call_of(users[0]) if users else ""
+        what = next((what for what, names in IN_PASSES.items() if called in names), "")
+        return SourceLocation(self.text(users[0]), what, self.text(users[-1])) if what else None
+
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
         """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
         _, users, loop = self._users_inside(stack, update)
@@ -265,14 +270,18 @@ class CodeLocator:
         """What the innermost frames do; the last of them is the one to report."""
         if any(frame.code.co_name.lstrip("_") in SAVING for frame in frames):
             return CHECKPOINT
+        found = ""
         for frame in frames[:-1]:
             module, name = frame.module, frame.code.co_name
             if _calls_module(frame):
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
-            if what := work_of_package(frame.module):
-                return what
+            found = work_of_package(frame.module) or found
+            if found not in ("", NETWORK):  # what it is asked for is told by the package around it
+                return found
+        if found:
+            return found
         called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
         if len(frames) == 1 and called == "collect":  # of a function in C
             return COLLECT
@@ -314,93 +323,8 @@ def _main_package() -> str:
     return spec.name.partition(".")[0] if spec is not None and spec.name != "__main__" else ""
 
 
-_CLAIMING = frozenset((Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
-"""Kinds of events after which another hook measures the time, so that it is not `other`."""
-
-_LOADING = frozenset((Kind.DATA_BEGIN, Kind.EPOCH))
-"""Kinds of events after which a batch is made or waited for."""
-
 _MOST_WAITING = 1000
 _PLACES_A_STEP = 20
-
-
-_BUSY: dict[int, bool] = {
-    Kind.FORWARD_BEGIN: True, Kind.BACKWARD_BEGIN: True, Kind.OPTIMIZER_BEGIN: True,
-    Kind.FORWARD_END: False, Kind.BACKWARD_END: False, Kind.OPTIMIZER_END: False,
-}  # fmt: skip
-"""Whether the thread computes after an event of this kind."""
-
-
-_COMPUTING: dict[int, str] = {Kind.OPTIMIZER_BEGIN: UPDATE, Kind.BACKWARD_END: BETWEEN}
-"""What is sampled of computing after an event of this kind."""
-
-
-class Where(Enum):
-    """What the training thread does at a moment, according to the events."""
-
-    OTHER = 0
-    GAP = 1
-    """Between forward and update, where no hook is: computing or other."""
-    ELSEWHERE = 2
-    DATA = 3
-    """In a wait for data."""
-
-
-def where(recent: list[Event]) -> Where:
-    """The class of the time after these events, the latest of the unfinished step."""
-    if recent and recent[-1][0] in _LOADING:
-        return Where.DATA
-    if recent and recent[-1][0] in _CLAIMING:
-        return Where.ELSEWHERE
-    in_step = busy = False
-    for kind, _, grad, _, payload in recent:
-        if kind == Kind.FORWARD_BEGIN and not grad and not in_step:
-            busy = _purpose(payload) is Purpose.TRAINING
-            continue
-        if kind in _BUSY:
-            busy = _BUSY[kind]
-            in_step |= busy
-    return Where.ELSEWHERE if busy else Where.GAP if in_step else Where.OTHER
-
-
-_WORDS = {Purpose.ROLLOUT: ROLLOUT, Purpose.EVALUATION: EVALUATION}
-
-
-def _purpose(payload: Any) -> Purpose | None:
-    """The purpose of a forward without gradients, as decided for the last ones like it."""
-    return getattr(payload() if callable(payload) else payload, "purpose", None)
-
-
-def _what_by_events(recent: list[Event]) -> str:
-    """What the thread does according to the hooks; empty if unknown."""
-    for kind, _, _, _, payload in reversed(recent):
-        if kind == Kind.FORWARD_BEGIN:
-            purpose = _purpose(payload)
-            return FORWARD if purpose is None else _WORDS.get(purpose, FORWARD)
-        if kind == Kind.CHECKPOINT_BEGIN:
-            return CHECKPOINT
-        if kind in (Kind.FORWARD_END, Kind.CHECKPOINT_END):
-            return ""
-    return ""
-
-
-def _evaluates(recent: list[Event]) -> bool:
-    """Whether a forward of the unfinished step was for no training, so that a loop may be one over batches."""
-    forwards = (payload for kind, _, grad, _, payload in recent if kind == Kind.FORWARD_BEGIN and not grad)
-    return any(_purpose(payload) is not Purpose.TRAINING for payload in forwards)
-
-
-def compute_work(recent: list[Event]) -> str | None:
-    """What is sampled of computing at a moment: `LOOP` in forwards and losses, `UPDATE` in optimizers, `BETWEEN` after
-    a backward; else None."""
-    if recent and (recent[-1][0] in _CLAIMING or recent[-1][0] in _LOADING):
-        return None
-    for kind, _, grad, _, _ in reversed(recent):
-        if kind in (Kind.FORWARD_BEGIN, Kind.FORWARD_END):
-            return LOOP if grad else None
-        if kind in _BUSY:
-            return _COMPUTING.get(kind)
-    return None
 
 
 class _Sample(NamedTuple):
@@ -452,14 +376,15 @@ class StackSampler:
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
             place = self.places.find(stack, self.update)
             if place is not None:
-                place = place._replace(what=_what_by_events(recent) or place.what)
-                loops = place.what == "" and not _evaluates(recent)
+                place = place._replace(what=work_by_events(recent) or place.what)
+                loops = place.what == "" and not evaluates(recent)
                 place = (self.places.repeated(stack, self.update) if loops else None) or place
                 self._waiting.append(_Sample(marks, place))
 
     def _computing_at(self, work: str, stack: list[StackFrame]) -> SourceLocation | None:
         if work == LOOP:
-            finders = (self.places.find_hook, self.places.find_parametrized, self.places.find_loop)
+            places = self.places
+            finders = (places.find_hook, places.find_parametrized, places.find_costly, places.find_loop)
             return next(filter(None, (find(stack, self.update) for find in finders)), None)
         loop = self.places.find_loop(stack, self.update)
         return None if loop is None else loop._replace(what=work if loop.what else STEPPING)
@@ -467,7 +392,7 @@ class StackSampler:
     def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Samples the stack of the training thread before its first step; the samples count for that step."""
         here = where(recent)
-        if here not in (Where.DATA, Where.OTHER) or _what_by_events(recent):
+        if here not in (Where.DATA, Where.OTHER) or work_by_events(recent):
             return
         stack = stack_of_thread(thread or 0)
         if here is Where.DATA:

@@ -66,6 +66,8 @@ class StepBoundaries:
         self._asked = wanted
         self._wanted, _, number = (wanted or "").partition("#")
         self._wanted_number = int(number) if number else None
+        self.updates = 0
+        """The number of updates outside of backward."""
         self.models: dict[int, str | None] = {}
         """Class of the model that each of them trains; None where not known."""
         self.sizes: dict[int, int] = {}
@@ -84,6 +86,11 @@ class StepBoundaries:
         self._in_backward = False
         self._turns: set[int] = set()  # the optimizers that take turns with the anchor
         self._doubted: int | None = None  # the anchor, while it is not known whether its phase has ended
+
+    @property
+    def new_share(self) -> float | None:
+        """The share of the updates outside of backward that were the first of their optimizer."""
+        return min(1.0, self._classes.total() / self.updates) if self.updates else None
 
     def label(self, optimizer: int) -> str:
         """The optimizer's class, with a number where several of one class have stepped: `Adam#2`."""
@@ -157,6 +164,7 @@ class StepBoundaries:
         another phase. So does one of those that take turns with the anchor after that has not stepped for
         `RETIRED_AFTER` updates. Any other one begins a phase, of which `settle` knows.
         """
+        self.updates += 1
         if not self._may_mark(optimizer):
             return False
         if self._replayed:

@@ -115,8 +115,8 @@ class Counting(Inspection):
     def update(self, optimizer: Any) -> None:
         pass
 
-    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
-        self.count.count(roots, nested, kept)
+    def backward(self, roots: Any, nested: bool, kept: bool, created: bool = False) -> None:
+        self.count.count(roots, nested, kept, created)
 
 
 def backward(loss: Any, **options: Any) -> GraphFlops:
@@ -182,6 +182,7 @@ def test_two_backwards_through_one_forward(options: Any) -> None:
     finally:
         uninstall()
     assert (count.microbatches, count.forward, count.backward) == (2, 2 * 64, 2 * 64 + 2 * 64)
+    assert count.repeated_share == (None if "create_graph" in options else 0.25)
 
 
 class OwnProduct(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Gradients of parameters that nothing updates, by the graph of a step and by what becomes of them."""
+"""Gradients that no optimizer uses, by the graphs of the first steps and by what becomes of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Training:
     def steps(self, number: int = 20) -> float | None:
         for step in range(number):
             loss = self.head(self.backbone(torch.ones(2, 32))).sum()
-            if step == 1:
-                self.found.read(loss)
+            if step < 4:
+                self.found.backward(loss, step == 1)
             loss.backward()
-            if step < 2:
+            if step < 4:
                 self.found.update(self.optimizer)
             self.optimizer.step()
             self.found.look(step + 1)
@@ -63,7 +63,7 @@ def test_a_graph_that_is_too_large_is_not_read() -> None:
     for _ in range(20_000):
         loss = loss + 1
     found.update(torch.optim.SGD([nn.Parameter(torch.ones(2))], 0.1))
-    found.read(loss.sum())
+    found.backward(loss.sum(), True)
     found.look(20)
     assert found.share is None
 
@@ -86,3 +86,79 @@ def test_parameters_of_another_class_are_left_to_their_optimizers() -> None:
     first.weight = Sharded(first.weight.detach())
     training.steps()
     assert training.found.parameters == 3
+
+
+class Adversaries:
+    """A generator and a critic of three layers each that take turns."""
+
+    def __init__(self, *, detached: bool = False, frozen: bool = False, to_none: bool = True) -> None:
+        self.generator = nn.Sequential(*(nn.Linear(32, 32, bias=False) for _ in range(3)))
+        self.critic = nn.Sequential(*(nn.Linear(32, 32, bias=False) for _ in range(3)))
+        self.optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (self.critic, self.generator)]
+        self.detached, self.frozen, self.to_none = detached, frozen, to_none
+        self.found = NeedlessGradients()
+        self.updates = 0
+
+    def update(self, optimizer: torch.optim.Optimizer, loss: torch.Tensor, zero: bool = True) -> None:
+        if zero:
+            optimizer.zero_grad(set_to_none=self.to_none)
+        if self.updates < 4:
+            self.found.backward(loss, self.updates in (1, 2))
+        loss.backward()
+        if self.updates < 4:
+            self.found.update(optimizer)
+        optimizer.step()
+        self.updates += 1
+        self.found.look(self.updates)
+
+    def steps(self, number: int = 10) -> float | None:
+        x = torch.ones(2, 32)
+        for _ in range(number):
+            self.critic.requires_grad_(True)
+            fake = self.generator(x)
+            self.update(self.optimizers[0], self.critic(fake.detach() if self.detached else fake).sum())
+            self.critic.requires_grad_(not self.frozen)
+            self.update(self.optimizers[1], self.critic(self.generator(x)).sum())
+        return self.found.share
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_set_to_zero_before_their_optimizer_uses_them(to_none: bool) -> None:
+    training = Adversaries(to_none=to_none)
+    # Of each pass, 6 products of forward, and 11 of backward. That of the critic needs neither the gradients of the
+    # generator nor those that lead to it; that of the generator none of the critic's weights.
+    assert training.steps() == pytest.approx((6 + 3) / 34)
+    assert (training.found.parameters, training.found.dropped) == (0, 6)
+
+
+def test_what_is_detached_and_what_is_frozen_for_the_other_cost_nothing_needless() -> None:
+    training = Adversaries(detached=True)
+    assert training.steps() == pytest.approx(3 / 25)
+    assert training.found.dropped == 3
+    assert Adversaries(detached=True, frozen=True).steps() == 0
+
+
+def test_gradients_that_are_added_up_for_a_later_update_are_used() -> None:
+    training = Adversaries()
+    for step in range(20):  # one loss for both, whose gradients are zeroed when both have used them
+        loss = training.critic(training.generator(torch.ones(2, 32))).sum()
+        for each in training.optimizers:
+            each.zero_grad()
+        if step < 2:
+            training.found.backward(loss, True)
+        loss.backward()
+        for each in training.optimizers:
+            if step < 2:
+                training.found.update(each)
+            each.step()
+        training.found.look(2 * (step + 1))
+    assert training.found.share == 0
+
+
+def test_an_optimizer_of_which_the_first_steps_know_nothing_leaves_nothing_to_say() -> None:
+    training = Adversaries()
+    for n in range(20):
+        rarely = n % 5 == 4
+        loss = training.critic(training.generator(torch.ones(2, 32))).sum()
+        training.update(training.optimizers[rarely], loss)
+    assert training.found.share is None

@@ -13,10 +13,12 @@ from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.model import source_locations
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
+from tests.unit.analysis.rules.loop_cases import PAUSES, line
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
     DOUBLE,
+    DROPPED,
     GIB,
     GRADIENTS,
     HALF,
@@ -25,7 +27,8 @@ from tests.unit.analysis.rules.test_rules import (
     NEEDLESS,
     ODD,
     ON_CPU,
-    PAUSES,
+    PASSING,
+    REPEATED,
     SIZES,
     SPEAKS,
     UPDATING,
@@ -33,7 +36,6 @@ from tests.unit.analysis.rules.test_rules import (
     at_line,
     by,
     found,
-    line,
 )
 
 
@@ -48,6 +50,8 @@ from tests.unit.analysis.rules.test_rules import (
         ("gradient_loop", facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.8)), 12),
         ("half_precision", facts(UPDATING, **HALF), 33.5),
         ("needless_gradients", facts(UPDATING, **NEEDLESS), 33.5),
+        ("needless_gradients", facts(UPDATING, **DROPPED), 0.2 * 67),
+        ("repeated_backward", facts(PASSING, **REPEATED), 0.6 * 50),
         ("host_contention", facts(**HELD_UP), 60),
         ("alignment", facts(UPDATING, **ODD), 67 * (2.5 - 1) / (2.5 + 1)),  # one of two products that were equal
         ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),

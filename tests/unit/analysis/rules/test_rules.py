@@ -27,8 +27,9 @@ from ddlprof.model.operators import Operator
 from ddlprof.model.records import GraphBreak
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
-from tests.unit.analysis.rules import input_cases, memory_cases
+from tests.unit.analysis.rules import input_cases, loop_cases, memory_cases
 from tests.unit.analysis.rules.input_cases import BLOCKED, BURSTS, WAITING, job
+from tests.unit.analysis.rules.loop_cases import PAUSES, line
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
 GIB = 2**30
@@ -72,12 +73,10 @@ MIXTURE = facts({"compute": 70.0, "comm": 30.0}, experts=LOAD, world_size=8,
 HOT = ThrottledDevice(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
 
 
-def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
-    return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
-
-
 ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
-HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
+PASSING: dict[str, float | None] = {
+    "compute": 97.0, "compute_backward": 50.0, "compute_optimizer": 3.0, "data": 1.0, "other": 2.0,
+}  # fmt: skip
 UPDATING: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0, "data": 1.0, "other": 2.0}
 LOOPED: dict[str, Any] = {
     "optimizer": "AdamW", "optimizer_loops": True, "optimizer_switch": "fused", "optimizer_tensors": 400,
@@ -91,6 +90,8 @@ CHECKPOINTED: dict[str, Any] = {
 }  # fmt: skip
 HALF: dict[str, Any] = {"precision": "fp16", "device": "cpu", "cpu_16bit": ()}
 NEEDLESS: dict[str, Any] = {"needless_share": 0.5, "needless_parameters": 16}
+DROPPED: dict[str, Any] = {"needless_share": 0.2, "needless_parameters": 0, "dropped_gradients": 16}
+REPEATED: dict[str, Any] = {"repeated_share": 0.6, "micro_batches": 6}
 
 
 def table(rows: int, head: bool = False) -> tuple[Operator, ...]:
@@ -153,7 +154,6 @@ OWN_UPDATE: dict[str, Any] = {
     "optimizer": "Mine", "optimizer_tensors": 400,
     "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
 }  # fmt: skip
-PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
 BREAKS = [
     GraphBreak(0, "net.py:17 Layer.forward", "Unsupported Tensor.item() call"),
@@ -163,6 +163,7 @@ BROKEN = BrokenGraphs(BREAKS, 0.6, 40)
 SPEAKS: dict[str, list[Facts]] = {
     **input_cases.SPEAKS,
     **memory_cases.SPEAKS,
+    **loop_cases.SPEAKS,
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
     "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
@@ -177,6 +178,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
     "deterministic": [facts(deterministic=True)],
     "debug_modes": [facts(debug_modes="torch.profiler"), facts(debug_modes="CUDA_LAUNCH_BLOCKING"),
+                    ddp(5, debug_modes="TORCH_DISTRIBUTED_DEBUG"),
                     facts(device="cpu", debug_modes="tracemalloc")],
     "interpreter_hook": [facts(device="cpu", interpreter_hook="line: pydevd"),
                          facts(device="cpu", interpreter_hook="line: pydevd", debug_modes="tracemalloc"),
@@ -194,7 +196,9 @@ SPEAKS: dict[str, list[Facts]] = {
     "dense_embedding": [facts(UPDATING, operators=table(400_000)),
                         facts(UPDATING, operators=table(400_000), strategy="ddp", micro_batches=2)],
     "alignment": [facts(**ODD), facts(**ODD | {"operators": products(50_257, "fp16")}, device="Tesla T4")],
-    "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu")],
+    "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu"), facts(**DROPPED),
+                           facts(**NEEDLESS | {"dropped_gradients": 3})],
+    "repeated_backward": [facts(PASSING, **REPEATED), facts(PASSING, **REPEATED, device="cpu")],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -238,20 +242,6 @@ SPEAKS: dict[str, list[Facts]] = {
     "bubble": [PIPELINE],
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
     "expert_imbalance": [MIXTURE],
-    "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
-    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
-                facts(HOOKED, device="cpu", computing=Sources(40, [
-                    SourceShare(SourceLocation("train.py:9 forward", ""), 0.5, True),
-                    SourceShare(SourceLocation("wandb/hooks.py:9 log", source_locations.LOGGING), 0.45, True)]))],
-    "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT)),
-              facts(HOOKED, device="cpu", computing=line(source_locations.PLOT))],
-    "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
-    "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
-               facts({"compute": 70.0, "other": 30.0},
-                     sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
-    "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
-    source_locations.OWN_LOOP, source_locations.LISTS, "later")],
-    "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
     "evaluation_share": [facts(job=job("evaluation", 300))],
     "checkpoint_share": [facts(job=job("checkpoint", 150)),
                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
@@ -263,6 +253,7 @@ SPEAKS: dict[str, list[Facts]] = {
 SILENT: dict[str, list[Facts]] = {
     **input_cases.SILENT,
     **memory_cases.SILENT,
+    **loop_cases.SILENT,
     "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
                   facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, longest_s=0.5)),
                   facts(collector=replace(PAUSES, steps=9))],
@@ -326,7 +317,10 @@ SILENT: dict[str, list[Facts]] = {
                   facts(**ODD | {"operators": products(50_257, "fp32")}), facts(**ODD, device="cpu"),
                   facts(**ODD | {"operators": products(50_304, tokens=8191)}),
                   facts(**ODD, device="Tesla P100-PCIE-16GB"), facts({"compute": 40.0, "data": 60.0}, **ODD)],
+    "repeated_backward": [facts(PASSING), facts(PASSING, **REPEATED | {"repeated_share": 0.05}), facts(**REPEATED),
+                          facts(PASSING, **REPEATED, lag_share=0.01)],
     "needless_gradients": [facts(), facts(**NEEDLESS | {"needless_share": None}), facts(**NEEDLESS, strategy="fsdp"),
+                           facts(**DROPPED | {"dropped_gradients": 0}),
                            facts(**NEEDLESS | {"needless_share": 0.04}), facts(**NEEDLESS, lag_share=0.01),
                            facts({"compute": 40.0, "data": 60.0}, **NEEDLESS)],
     "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
@@ -383,6 +377,8 @@ SILENT: dict[str, list[Facts]] = {
                     facts({"compute": 15.0, "data": 83.0, "other": 2.0}, **SINGLE)],
     "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
                       facts(SMALL_PASSES, **SINGLE),
+                      facts(SMALL_PASSES | {"compute_backward": 60.0}, **ACCUMULATING, repeated_share=0.6),
+                      facts(SMALL_PASSES, **ACCUMULATING, in_closures=True),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
                       facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),
@@ -415,26 +411,6 @@ SILENT: dict[str, list[Facts]] = {
     "expert_imbalance": [facts(), replace(MIXTURE, experts=None),
                          replace(MIXTURE, experts=replace(LOAD, imbalance=1.1)),
                          replace(MIXTURE, comm=CommTotals(30 * MS, None, ["alltoall_base"], alltoall_s=0.002))],
-    "result_waits": [facts(sources=line(source_locations.RESULT)),
-                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
-                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
-    "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0}),
-                facts(HOOKED, computing=line(source_locations.LOGGING)),  # the device has enough to do
-                facts(HOOKED, device="cpu", computing=line(source_locations.LOGGING, sure=False))],
-    "plots": [facts(sources=line(source_locations.PLOT)),
-              facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
-    "metrics": [facts(sources=line(source_locations.METRIC)),
-                facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC, sure=False))],
-    "copies": [facts(sources=line(source_locations.COPY)),
-               facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
-    "slow_line": [
-        facts(sources=line("")),
-        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
-        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
-        facts({"compute": 70.0, "other": 30.0}, sources=line(""), collector=replace(PAUSES, seconds=0.015)),
-    ],
-    "parametrized": [facts(HOOKED, computing=line(source_locations.PARAMETRIZED)), facts(HOOKED, device="cpu"),
-                     facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED, sure=False))],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],

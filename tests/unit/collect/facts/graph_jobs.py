@@ -124,7 +124,7 @@ class Reading(Inspection):
     def update(self, optimizer: Any) -> None:
         pass
 
-    def backward(self, roots: Any, nested: bool, kept: bool) -> None:
+    def backward(self, roots: Any, nested: bool, kept: bool, created: bool = False) -> None:
         self.reader.read(roots, nested, kept)
 
 

@@ -6,6 +6,7 @@ import cProfile
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -93,3 +94,16 @@ def test_launches_that_block_are_seen_where_there_is_a_device(monkeypatch: pytes
         switches = Switches()
         switches.look_at_hooks()
         assert switches.debug_modes == "CUDA_LAUNCH_BLOCKING" * initialised
+
+
+@pytest.mark.parametrize(("ranks", "level", "checked"), [(2, "DETAIL", True), (1, "DETAIL", False), (2, "INFO", False)])
+def test_checks_of_collectives_are_seen_where_there_are_ranks(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, level: str, checked: bool
+) -> None:
+    levels: Any = torch.distributed.DebugLevel  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
+    monkeypatch.setattr(torch.distributed, "get_debug_level", lambda: getattr(levels, level))
+    switches = Switches()
+    switches.look_at_hooks()
+    assert switches.debug_modes == "TORCH_DISTRIBUTED_DEBUG" * checked

@@ -39,6 +39,15 @@ def tokens(text):
 
 def plain(rows):
     return look(rows)
+
+def row(base):
+    return look(base) or base.execute("SELECT").fetchone()
+
+def parsed(line):
+    return look(line) or json.loads(line)
+
+def listed(root):
+    return look(root) or sorted(root.glob("*"))
 """
 
 
@@ -79,6 +88,9 @@ def inside_a_hook(function: Callable[..., Any]) -> None:
         ("of_list", ":13 of_list", "data", ":13 of_list"),  # `look` is called there, too
         ("tokens", ":16 tokens", "data tokenises", ":16 tokens"),
         ("plain", ":19 plain", "data", ":19 plain"),
+        ("row", ":22 row", "data queries", ":22 row"),
+        ("parsed", ":25 parsed", "data parses", ":25 parsed"),
+        ("listed", ":28 listed", "data searches", ":28 listed"),
     ],
 )
 def test_the_innermost_line_and_the_outermost(

@@ -14,13 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddlprof.collect.process.stacks import StackSampler, Where, compute_work, where
+from ddlprof.collect.process.frames import stack_of_thread
+from ddlprof.collect.process.moments import Where, compute_work, where
+from ddlprof.collect.process.stacks import CodeLocator, StackSampler
 from ddlprof.collect.steps.no_grad import NoGradCalls
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     BETWEEN,
     CHECKPOINT,
+    DECOMPOSES,
+    DERIVES,
     EVALUATION,
     FORWARD,
     LOGGING,
@@ -359,6 +363,38 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
     (place,) = sampler.of_step(2, 0).compute
     assert place.what == word
     assert place.text.endswith("many" if looped else "forward")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the instruction does not tell its columns")
+@pytest.mark.parametrize(("name", "word"), [("svd", DECOMPOSES), ("grad", DERIVES), ("relu", "")])
+def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    class Algebra:
+        def svd(self) -> None:
+            begun.set()
+            release.wait()
+
+        grad = relu = svd
+
+    def penalty() -> None:
+        algebra = Algebra()
+        if name == "svd":
+            algebra.svd()
+        elif name == "grad":
+            algebra.grad()
+        else:
+            algebra.relu()
+
+    thread = threading.Thread(target=penalty)
+    thread.start()
+    begun.wait()
+    places = CodeLocator()
+    stack = [frame for frame in stack_of_thread(thread.ident or 0) if frame.code.co_name != "svd"]
+    release.set()
+    thread.join()
+    found = places.find_costly(stack, [])
+    assert ("" if found is None else found.what) == word
 
 
 def test_a_line_without_a_loop_counts_as_such(waiting: int) -> None:

@@ -159,6 +159,14 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, thread: Thread) -> N
     assert thread.assembler.boundaries.settled
 
 
+def test_an_optimizer_for_each_update_is_counted(thread: Thread) -> None:
+    assert thread.assembler.boundaries.new_share is None
+    for number in range(boundaries.SETTLED_AFTER):
+        _steps(thread, 1, number, SMALL)
+    list(thread.assembler.finish())
+    assert thread.assembler.boundaries.new_share == 1.0
+
+
 def test_labels_tell_optimizers_of_one_class_apart() -> None:
     names = StepBoundaries()
     for optimizer, name in enumerate(("Adam", "SGD", "Adam")):

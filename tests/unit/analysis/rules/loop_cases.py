@@ -1,0 +1,69 @@
+"""Facts on which the rules about lines of the training loop speak, and on which they must not say a word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddlprof.analysis.pauses import Pauses
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.model import source_locations
+from ddlprof.model.source_locations import SourceLocation
+from tests.unit.analysis.rules.made_up import facts
+
+HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
+PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
+
+
+def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
+    return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
+
+
+SPEAKS: dict[str, list[Facts]] = {
+    "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
+    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
+                facts(HOOKED, device="cpu", computing=Sources(40, [
+                    SourceShare(SourceLocation("train.py:9 forward", ""), 0.5, True),
+                    SourceShare(SourceLocation("wandb/hooks.py:9 log", source_locations.LOGGING), 0.45, True)]))],
+    "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT)),
+              facts(HOOKED, device="cpu", computing=line(source_locations.PLOT))],
+    "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
+    "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0},
+                     sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
+    "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
+    source_locations.OWN_LOOP, source_locations.LISTS, source_locations.NETWORK, "later")],
+    "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
+    "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
+    "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
+                      for what in (source_locations.DECOMPOSES, source_locations.DERIVES)),
+                    facts(HOOKED, device="cpu", computing=replace(
+                        line("", sure=False), wider=line(source_locations.DERIVES).shares))],
+}  # fmt: skip
+
+SILENT: dict[str, list[Facts]] = {
+    "result_waits": [facts(sources=line(source_locations.RESULT)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
+    "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0}),
+                facts(HOOKED, computing=line(source_locations.LOGGING)),  # the device has enough to do
+                facts(HOOKED, device="cpu", computing=line(source_locations.LOGGING, sure=False))],
+    "plots": [facts(sources=line(source_locations.PLOT)),
+              facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "metrics": [facts(sources=line(source_locations.METRIC)),
+                facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC, sure=False))],
+    "copies": [facts(sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
+    "slow_line": [
+        facts(sources=line("")),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(""), collector=replace(PAUSES, seconds=0.015)),
+    ],
+    "parametrized": [facts(HOOKED, computing=line(source_locations.PARAMETRIZED)), facts(HOOKED, device="cpu"),
+                     facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED, sure=False))],
+    "new_optimizers": [facts(), facts(new_optimizers=0.5)],
+    "costly_line": [facts(HOOKED, device="cpu", computing=line(source_locations.OWN_LOOP)),
+                    facts(HOOKED, computing=line(source_locations.DERIVES)),
+                    facts(HOOKED, device="cpu", computing=line(source_locations.DERIVES, sure=False))],
+}  # fmt: skip

@@ -111,6 +111,8 @@ class FirstSeen(NamedTuple):
     """The class of the module that has most of them; None: not known."""
     alive: frozenset[int] | None = None
     """The ids of the optimizers that existed then; None: not known."""
+    made_again: bool = False
+    """Whether it has the parameters of the optimizer before it, whose momentum or moments are lost."""
 
 
 class IterationStart(IntEnum):

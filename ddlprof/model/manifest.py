@@ -138,10 +138,10 @@ class TrainingFacts:
     """The argument of that optimizer that ends this: `fused` or `foreach`; empty if it has none."""
     optimizer_tensors: Shared[int | None] = None
     """The number of parameters that it updates."""
-    in_closures: Shared[bool | None] = None
-    """Whether an optimizer calls a closure that computes the gradients, as often as it likes (LBFGS)."""
+    passes_in_update: Shared[int | None] = None
+    """The most backward passes inside of an update, by a closure that the optimizer calls: several by LBFGS."""
     new_optimizers: Shared[float | None] = None
-    """The share of the updates that were the first of their optimizer."""
+    """The share of the updates for which an optimizer was made anew."""
     kept_graphs: Shared[int | None] = None
     """The number of first steps whose autograd graphs still lived at the last look; None: nobody looked."""
     retained_graphs: Shared[bool | None] = None

@@ -184,6 +184,7 @@ class GraphFlops:
         """Whether something that cannot be counted contains a weight of the model, or the graph was too large."""
         self._trained: dict[int, int] = {}  # by the id of a parameter in the graph: its elements
         self._kept: set[int | None] = set()  # operations whose forward was counted and that may occur again
+        self._earlier: frozenset[int | None] = frozenset()  # those of earlier backward passes
         self._created = False
 
     @property
@@ -199,6 +200,7 @@ class GraphFlops:
         the gradients is made, so another backward has to.
         """
         self._created |= created
+        self._earlier = frozenset(self._kept)
         begin = self._clock()
         self.microbatches += not nested
         if not self._walk([source(root) for root in tensors_of(roots)], nested, begin, kept):
@@ -269,9 +271,8 @@ class GraphFlops:
             return
         self._counted += 1
         number = engine.sequence_number(node) if kept or self._kept else None
-        if number in self._kept:
-            self.repeated += work.backward if number is not None else 0
-        else:
+        self.repeated += work.backward if number in self._earlier and number is not None and not nested else 0
+        if number not in self._kept:
             self.forward += work.forward
             weights = [weight for producer, _ in node.next_functions if (weight := _weight(producer)) is not None]
             for weight in weights:

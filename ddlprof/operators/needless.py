@@ -84,11 +84,14 @@ class NeedlessGradients:
         self._kept: list[_Kept] = []
         self._changed = self._too_large = False
         self._updates = 0
+        self.taken = False
+        """Whether the script takes the gradients of a backward before the next one, without an update."""
 
     def update(self, optimizer: Any) -> None:
         """Called with each optimizer that begins an update in the first steps."""
         own = set(map(id, parameters_of(optimizer)))
         self._updated |= own
+        self._changed |= any(id(kept.parameter()) in own for kept in self._kept)  # it began later than others
         for key, gradient in self._gradients.items():
             if key in own:
                 gradient.passes.clear()
@@ -99,6 +102,8 @@ class NeedlessGradients:
     def backward(self, roots: Any, read: bool) -> None:
         """Called when `torch.autograd.backward(roots)` is about to run in the first steps. `read`: whether its graph is
         one of those that are read."""
+        made = [each for each in self._gradients.values() if each.passes][:_LOOKED_AT]
+        self.taken |= bool(made) and not any(each.is_there for each in made)
         for key, gradient in self._gradients.items():
             if gradient.passes and gradient.was_there and not gradient.is_there:
                 self._dropped.update((number, key) for number in gradient.passes)
@@ -115,7 +120,8 @@ class NeedlessGradients:
             self._too_large = True
             return
         numbers = {node: number for number, node in enumerate(nodes)}
-        operations = []
+        operations: list[_Operation] = []
+        self._passes.append(operations)
         for node in nodes:
             edges = [(producer, output) for producer, output in node.next_functions if producer is not None]
             flops = flops_of(node) if edges else None
@@ -128,7 +134,6 @@ class NeedlessGradients:
                     flops,
                 )
             )
-        self._passes.append(operations)
 
     def _leaf(self, leaf: Any) -> int:
         import torch
@@ -139,7 +144,7 @@ class NeedlessGradients:
         gradient = self._gradients.get(id(leaf))
         if gradient is None or gradient.parameter() is not leaf:
             gradient = self._gradients[id(leaf)] = _Gradient(leaf)
-        gradient.passes.add(len(self._passes))
+        gradient.passes.add(len(self._passes) - 1)
         return id(leaf)
 
     def look(self, updates: int) -> None:

@@ -3,7 +3,8 @@
     python -m scripts.fit.convolutions --data ../shared/data/throughput [--counted FOLDER] [--only NAME ...] [--write]
 
 The pairs are timm's, of an RTX 3090 under AMP. It needs timm. Networks are counted once, and kept in the folder.
-`--only`: the other coefficients stay as they are shipped, and with them what was fitted on other GPUs.
+`--only`: the other coefficients stay as they are shipped, and with them what was fitted on other GPUs. A family that is
+left out is then left out of the fit of the named ones only.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
-from ddlprof.analysis.rules.own_communication import many_messages, sends_equal_weights, sent_objects
+from ddlprof.analysis.rules.own_communication import many_messages, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.sources import SourceShare
@@ -84,13 +84,13 @@ _AT_LINE = {
     source_locations.DECOMPOSES: (
         "decomposing matrices at",
         "what needs no decomposition, or a cheaper one (svdvals for the values alone, solve in place of inv, "
-        "torch.nn.utils.parametrizations.spectral_norm for the largest value), smaller matrices, or a term of the loss "
-        "in every Nth step only, with N times its weight",
+        "torch.nn.utils.parametrizations.spectral_norm for the largest value), all matrices of one shape in one call, "
+        "or a term of the loss in every Nth step only, with N times its weight",
     ),
     source_locations.DERIVES: (
         "computing gradients at",
-        "a penalty in every 16th step only, with 16 times its weight (lazy regularisation), or on a part of the batch; "
-        "gradients of several outputs at once (torch.func.vmap, is_grads_batched=True)",
+        "if it is a penalty: in every 16th step only, with 16 times its weight (lazy regularisation), or on a part of "
+        "the batch; gradients of several outputs at once (torch.func.vmap, is_grads_batched=True)",
     ),
     **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
     # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
@@ -167,7 +167,7 @@ def slow_line(facts: Facts) -> Issue | None:
     sends = [each for each in facts.issued.of(*OF_SCRIPT) if line.place.text in (each.place.text, each.place.caller)]
     if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
         return None
-    if sends and (many_messages(facts) is not None or sends_equal_weights(facts)):
+    if sends and many_messages(facts) is not None:
         return None
     if issue is not None and sends:
         issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_LESS)
@@ -181,23 +181,23 @@ def parametrized(facts: Facts) -> Issue | None:
 
 
 def costly_line(facts: Facts) -> Issue | None:
-    """Finds a line of forward or loss that decomposes matrices or computes gradients."""
-    found = (
-        _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True)
-        for what in (source_locations.DECOMPOSES, source_locations.DERIVES)
-    )
-    issue = next(filter(None, found), None)
-    return None if issue is None else replace(issue, severity="info" if (issue.share or 0) < WARN_SHARE else "warning")
+    """Finds a line of forward or loss that decomposes matrices, or computes gradients that have gradients."""
+    title = "much of forward and loss is at one costly line"
+    found = _line_of_passes(facts, title, source_locations.DECOMPOSES, wider=True)
+    if found is not None:
+        return replace(found, severity="warning" if (found.share or 0) >= WARN_SHARE else "info")
+    found = _line_of_passes(facts, title, source_locations.DERIVES, wider=True)
+    return None if found is None else replace(found, severity="info")  # the training may be about just that
 
 
 def new_optimizers(facts: Facts) -> Issue | None:
     """Finds a loop that makes an optimizer for each of its updates."""
     share = facts.training.new_optimizers
-    if share is None or share < NEW_OPTIMIZERS_SHARE:
+    if share is None or share < NEW_OPTIMIZERS_SHARE or (facts.training.passes_in_update or 0) > 1:
         return None
     evidence = (
-        f"{percent(share)} of all updates are the first one of their optimizer: momentum, moments and the schedule of "
-        "the learning rate begin anew in each of them, so that it trains otherwise than asked for"
+        f"{percent(share)} of all updates are the first one of an optimizer of the same parameters: momentum, moments "
+        "and the schedule of the learning rate begin anew in each of them, so that it trains otherwise than asked for"
     )
     return Issue("an optimizer is made for each update", evidence,
                  "make the optimizer and its scheduler once, before the loop", facts.steady_steps,
@@ -318,9 +318,9 @@ RULES = (
          "losses for certain", "never more than a warning, since the training may be about just that", LINE_SAMPLES,
          f"{_NO_SAMPLES}, or the device has enough to do", costly_line),
     Rule("new_optimizers", "The loop makes an optimizer for each update",
-         f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of their optimizer",
-         "where models of their own are trained in turns, each of them has several updates", FINDING_STEPS,
-         "the optimizer is none of torch's", new_optimizers, hides=True),
+         f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
+         "before it, and with momentum or moments", "an inner loop that begins anew has several updates", FINDING_STEPS,
+         "the optimizer is none of torch's, or calls a closure", new_optimizers, hides=True),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

@@ -15,7 +15,6 @@ from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
     FINDING_STEPS,
     LINE_OF_STEP_SHARE,
-    NUMBERS_BYTES,
     SMALL_BUCKET_BYTES,
     SMALL_BUCKETS,
     UNUSED_LOOKS,
@@ -26,8 +25,6 @@ from ddlprof.model.issuers import BUFFERS, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
 _ALL_GRADIENTS = 0.5
 """A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
 _NO_MORE = 1.5
-_WEIGHTS = 16
-"""Times `NUMBERS_BYTES`: the weights of a smaller model may be as large as some metrics."""
 _WHOLE = 0.05
 """How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
 _DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
@@ -118,8 +115,6 @@ def many_messages(facts: Facts) -> Issue | None:
     line = _main_line(facts)
     if line is None or line.only_waits or line.number < SMALL_BUCKETS or line.bytes >= SMALL_BUCKET_BYTES * line.number:
         return None
-    if _is_of_equal_weights(facts, line):
-        return None
     passes = 1 if line.is_outside else max(1, facts.training.micro_batches or 1)
     enough = passes * max(1, ceil(line.bytes / passes / BUCKET_BYTES))
     if line.fastest_s is None or line.number < 4 * enough:
@@ -144,13 +139,7 @@ def own_messages(facts: Facts) -> Issue | None:
     evidence += f"computing waits {facts.scale.time(line.moving_s)} for it"
     share, passes = share_of_step(facts, line.moving_s), facts.training.micro_batches or 1
     times, gain = line.number / passes, None
-    if _is_of_equal_weights(facts, line):
-        other_s = _other_at(facts, line)
-        title, gain = "the script sends weights that are equal on all ranks", line.moving_s + other_s
-        share = share_of_step(facts, gain)
-        action = f"{line.text}: without it: DDP gives all ranks the same gradients in each backward, and has sent the "
-        action += "weights once when it was made, so that they stay equal"
-    elif line.only_waits:
+    if line.only_waits:
         title, gain = "the ranks wait at a barrier of the script", line.moving_s
         action = f"{line.text}: without it, as DDP and all collectives wait for one another; a barrier is needed where "
         action += "a rank reads a file that another one writes"
@@ -222,20 +211,6 @@ def _may_be_gradients(facts: Facts, line: _Line) -> bool:
     if not gradients or facts.issued.of(REDUCER) or facts.training.strategy not in (None, "none", "other"):
         return False
     return line.ops == "allreduce" and _ALL_GRADIENTS * gradients <= line.bytes <= _NO_MORE * gradients
-
-
-def sends_equal_weights(facts: Facts) -> bool:
-    """Whether the line that computing waits for sends weights that DDP keeps equal anyway."""
-    line = _main_line(facts)
-    return line is not None and _is_of_equal_weights(facts, line)
-
-
-def _is_of_equal_weights(facts: Facts, line: _Line) -> bool:
-    """Whether a line sends as much as all weights have in each step, though DDP exchanges the gradients."""
-    weights, exchanges = facts.model.gradient_bytes or 0, facts.issued.of(REDUCER)
-    if facts.training.strategy != "ddp" or not exchanges or weights < _WEIGHTS * NUMBERS_BYTES or not line.is_outside:
-        return False
-    return line.ops in ("allreduce", "broadcast") and _ALL_GRADIENTS * weights <= line.bytes <= _NO_MORE * weights
 
 
 def _or_ddp(otherwise: str) -> str:

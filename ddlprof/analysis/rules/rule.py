@@ -47,4 +47,4 @@ class Rule:
     trains_otherwise: bool = False
     """Whether the cure changes what is trained, such as the batch: cures that do not come first."""
     hides: bool = False
-    """Whether it makes everything else take longer, so that it is acted on first where it is more than an info."""
+    """Whether it makes everything else take longer, or in vain: acted on first where it is more than an info."""

@@ -148,8 +148,8 @@ def needless_gradients(facts: Facts) -> Issue | None:
     if dropped:
         evidence.append(f"gradients of {count(dropped, 'parameter')} are set to zero before their optimizer uses them")
         advice.append(
-            "the loss of one network on what another one has made: made.detach() (D(fake.detach()) in a GAN), or "
-            "requires_grad_(False) on the one that does not learn from this loss while it is computed"
+            "where one network's loss is computed through another one that does not learn from it: made.detach() if "
+            "that one comes before (D(fake.detach()) in a GAN), requires_grad_(False) on it meanwhile if it comes after"
         )
     return Issue("gradients are computed that no optimizer uses",
                  f"{'; '.join(evidence)}: {percent(share)} of the operations of forward and backward are for that",

@@ -63,10 +63,13 @@ def update_manifest(
             training.precision = precision_of(JoinedModules(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
         training.reduced_in = reduced_in(modules[0], training.comm_hook)
-    manifest.model.needless_share, manifest.model.needless_parameters = probe.needless.share, probe.needless.parameters
-    manifest.model.dropped_gradients = probe.needless.dropped
-    manifest.model.repeated_share = probe.flops.repeated_share
-    training.in_closures = probe.in_closures
+    manifest.model.needless_parameters, manifest.model.dropped_gradients = (
+        probe.needless.parameters, probe.needless.dropped,
+    )  # fmt: skip
+    if not (assembler.passes_in_update and probe.needless.dropped):  # else it is not known which update they are for
+        manifest.model.needless_share = probe.needless.share
+    manifest.model.repeated_share = None if probe.needless.taken else probe.flops.repeated_share
+    training.passes_in_update = assembler.passes_in_update
     training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
     training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics
     _add_flops(manifest, probe)

@@ -84,9 +84,6 @@ class ModelInspector:
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
-        self._updating_at = -1
-        self.in_closures = False
-        """Whether backward passes ran inside of an update, as a closure of the script's that an optimizer calls."""
         self._failed: set[str] = set()
 
     @property
@@ -164,7 +161,6 @@ class ModelInspector:
     def backward_begin(self, roots: Any, nested: bool, kept: bool, created: bool = False) -> None:
         """Called when a backward pass begins in the training thread; for the arguments see `GraphFlops.count`."""
         self.mark_graph(roots)
-        self.in_closures |= self._updating_at == self.recorder.boundaries
         if not nested:
             self.kept_graphs.backward(kept, self.recorder.boundaries)
             self._gradients_begin(roots)
@@ -209,7 +205,6 @@ class ModelInspector:
     def update_begin(self, optimizer: Any) -> None:
         """Called when an outermost update begins. Reads the optimizer if this is the step whose operators are read."""
         attempt(lambda: self.needless.update(optimizer))
-        self._updating_at = self.recorder.boundaries
         if self.recorder.boundaries < COUNTED_UPDATE:
             self._first_optimizer = id(optimizer)
         elif self._in_round:

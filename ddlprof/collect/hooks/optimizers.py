@@ -49,8 +49,8 @@ class OptimizerSteps:
         look: Callable[[Any], None],
         trained_by: Callable[[Any], str | None] = lambda optimizer: None,
     ) -> None:
-        """`look`: called with an optimizer before its step is recorded, in the first steps. `trained_by`: called with
-        an optimizer, once, returns the class of the model that it trains."""
+        """`look`: called with an optimizer before its step is recorded, in the first steps, and with one that steps
+        first later. `trained_by`: called with an optimizer, once, returns the class of the model that it trains."""
         self._torch = torch
         self._graph_task = graph_task(torch)
         self._look = fail_open(look, recorder)
@@ -66,6 +66,8 @@ class OptimizerSteps:
         self._counter = itertools.count()
         self.last: Callable[[], Any] = dead_reference
         """A weak reference to the optimizer that stepped last."""
+        self._first_parameter: Callable[[], Any] = dead_reference
+        """A weak reference to the first parameter of the optimizer that was seen last for the first time."""
         self.number = 0
         """The number of the optimizer that stepped last, in events."""
         self.hears_of_compilations = False
@@ -206,7 +208,27 @@ class OptimizerSteps:
         except Exception:  # whatever the script's classes do
             model = None
         alive = frozenset(self.ids.values()) if len(self.ids) <= _MOST_ALIVE else None
-        return FirstSeen(type(optimizer).__name__, _parameters(optimizer), model, alive)
+        again = self._has_those_before(optimizer)
+        if not again and self.recorder.boundaries > FIRST_STEPS:
+            self._look(optimizer)
+        return FirstSeen(
+            type(optimizer).__name__, _parameters(optimizer), model, alive, again and _remembers(optimizer)
+        )
+
+    def _has_those_before(self, optimizer: Any) -> bool:
+        """Whether the optimizer has the parameters of the one that was seen before it, by the first of them."""
+        try:
+            first = next(parameters_of(optimizer))
+            before, self._first_parameter = self._first_parameter(), weakref.ref(first)
+            return before is first
+        except Exception:  # duck-typed optimizers, or one without parameters
+            return False
+
+
+def _remembers(optimizer: Any) -> bool:
+    """Whether updates depend on those before them, as by momentum, and not only on gradients."""
+    defaults = getattr(optimizer, "defaults", None)
+    return isinstance(defaults, dict) and bool(defaults.get("momentum", True) or "alpha" in defaults)
 
 
 def _parameters(optimizer: Any) -> int:

@@ -48,9 +48,9 @@ _CALLS = {
     DRAWS: DRAWING,
     TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
     DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
-    QUERIES: frozenset(("execute", "executemany", "fetchone", "fetchmany", "fetchall", "read_sql", "find_one")),
-    PARSES: frozenset(("loads", "safe_load", "fromstring", "literal_eval")),
-    SEARCHES: frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "iterdir", "walk")),
+    QUERIES: frozenset(("executemany", "fetchone", "fetchmany", "fetchall", "read_sql", "find_one")),
+    PARSES: frozenset(("safe_load", "literal_eval")),
+    SEARCHES: frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")),
 }  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))

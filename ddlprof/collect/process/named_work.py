@@ -41,9 +41,12 @@ IN_PASSES = {
         "svd", "svdvals", "svd_lowrank", "pca_lowrank", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inverse", "pinv",
         "pinverse", "det", "slogdet", "logdet", "cholesky", "qr", "lstsq", "matrix_exp", "matrix_rank",
     )),
-    DERIVES: frozenset(("grad", "jacobian", "hessian", "vjp", "jvp", "vhp", "hvp")),
+    DERIVES: frozenset(("grad", "jacobian", "hessian")),
 }  # fmt: skip
-"""The same in forwards and losses."""
+"""The same in forwards and losses; of gradients where a graph of them is made (create_graph)."""
+
+ITERATES = frozenset(("__iter__", "__next__", "track"))
+"""Functions of packages around what the script iterates over, such as of tqdm and rich."""
 
 _MODULES = {
     "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,

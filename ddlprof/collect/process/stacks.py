@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ddlprof.collect.process.calls import called_name
+from ddlprof.collect.process.calls import called_name, is_given
 from ddlprof.collect.process.data_places import data_places, work_of_data
 from ddlprof.collect.process.frames import (
     INSTALLED,
@@ -29,13 +29,14 @@ from ddlprof.collect.process.frames import (
 )
 from ddlprof.collect.process.loops import Loop, iterates, loop_around
 from ddlprof.collect.process.moments import Where, compute_work, evaluates, where, work_by_events
-from ddlprof.collect.process.named_work import CALLS, IN_PASSES, SAVING, work_of_package
+from ddlprof.collect.process.named_work import CALLS, IN_PASSES, ITERATES, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     CHECKPOINT,
     COLLECT,
+    DERIVES,
     EVALUATION,
     FORWARD,
     LIBRARY,
@@ -209,11 +210,15 @@ class CodeLocator:
         return None
 
     def find_costly(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
-        """The user's innermost line if it decomposes matrices or computes gradients."""
-        _, users, _ = self._users_inside(stack, update)
-        called = self._call_of(users[0]) if users else ""
+        """The user's innermost line if it decomposes matrices, or computes gradients that have gradients."""
+        frames, users, _ = self._users_inside(stack, update)
+        if not users or any(map(_calls_module, frames[: frames.index(users[0])])):  # a module with such a name
+            return None
+        called = self._call_of(users[0])
         what = next((what for what, names in IN_PASSES.items() if called in names), "")
-        return SourceLocation(self.text(users[0]), what, self.text(users[-1])) if what else None
+        if not what or (what == DERIVES and not is_given(users[0].code, users[0].instruction, "create_graph")):
+            return None
+        return SourceLocation(self.text(users[0]), what, self.text(users[-1]))
 
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
         """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
@@ -277,7 +282,8 @@ class CodeLocator:
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
-            found = work_of_package(frame.module) or found
+            if name not in ITERATES:  # what a progress bar goes through is its own work
+                found = work_of_package(module) or found
             if found not in ("", NETWORK):  # what it is asked for is told by the package around it
                 return found
         if found:

@@ -72,6 +72,9 @@ class StepAssembler(OpenStep):
         self._comm_since = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
         self._trained_on: int | None = None  # the samples of the last training forward
+        self._in_update: int | None = None  # the backward passes since an update began
+        self.passes_in_update = 0
+        """The most backward passes inside of an update."""
         self._maybe_evaluated: tuple[int, Any] | None = None  # when a batch for eval mode began, and its loader
         self._handlers: list[Handler] = [getattr(self, f"_{kind.name.lower()}") for kind in Kind]
 
@@ -256,6 +259,8 @@ class StepAssembler(OpenStep):
         self._in_backward = True
         self._stepped_in_backward = False
         self._passes.backward()
+        if self._in_update is not None:
+            self._in_update += 1
 
     def _begin_training(self) -> None:
         """Begins computing if no forward was observed (a compiled function); it counts from the batch's delivery, or
@@ -301,6 +306,7 @@ class StepAssembler(OpenStep):
         if not self._state & states.TRAINING:
             self._maybe_closure = True  # until a forward or a backward begins in it, or it ends without
             self._state |= states.TRAINING
+        self._in_update = 0
         self.parts.begin(OPTIMIZER)
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> FinishedStep | None:
@@ -311,6 +317,7 @@ class StepAssembler(OpenStep):
             self._state &= ~states.TRAINING
             self._begin_training()
         self.parts.end(OPTIMIZER)
+        self.passes_in_update, self._in_update = max(self.passes_in_update, self._in_update or 0), None
         if self._in_backward:
             self._stepped_in_backward = True
             return None
@@ -318,6 +325,7 @@ class StepAssembler(OpenStep):
         self._end_passes()
         self._unclaimed_ns = 0
         trained = self._sums.microbatches or self._saw_forward or not self._passes.total
+        self.boundaries.made_again += first_seen is not None and first_seen.made_again
         if not self.boundaries.ends_step(optimizer) or not trained:  # the next part of an update in parts
             return None
         if skipped() if callable(skipped) else skipped:

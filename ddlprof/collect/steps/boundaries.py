@@ -66,8 +66,9 @@ class StepBoundaries:
         self._asked = wanted
         self._wanted, _, number = (wanted or "").partition("#")
         self._wanted_number = int(number) if number else None
-        self.updates = 0
-        """The number of updates outside of backward."""
+        self.updates = self.made_again = 0
+        """The number of updates outside of backward, and of those that were the first of an optimizer that has the
+        parameters of the one before it."""
         self.models: dict[int, str | None] = {}
         """Class of the model that each of them trains; None where not known."""
         self.sizes: dict[int, int] = {}
@@ -89,8 +90,8 @@ class StepBoundaries:
 
     @property
     def new_share(self) -> float | None:
-        """The share of the updates outside of backward that were the first of their optimizer."""
-        return min(1.0, self._classes.total() / self.updates) if self.updates else None
+        """The share of the updates for which an optimizer was made anew."""
+        return self.made_again / self.updates if self.updates else None
 
     def label(self, optimizer: int) -> str:
         """The optimizer's class, with a number where several of one class have stepped: `Adam#2`."""

@@ -11,7 +11,9 @@ from scripts.lab.hosts import missing
 
 pytestmark = pytest.mark.dist
 
-IN_CI = ("early-return", "skip", "order", "worker-blocked", "stopped")
+SHORT = ("early-return",)
+"""The fault of the short suite: a rank that stands alone."""
+IN_CI = ("skip", "order", "worker-blocked", "stopped")
 """Faults of CI; `python -m scripts.bench.hangs` tries all of them, and so does the nightly workflow."""
 
 
@@ -19,8 +21,9 @@ def parameters(cases: tuple[Case, ...]) -> list[Any]:
     seen: set[str] = set()
     made = []
     for case in cases:
-        marks = [pytest.mark.slow, *([pytest.mark.root] if case.root else [])]
-        marks += [] if case.name in IN_CI and case.name not in seen else [pytest.mark.nightly]
+        marks = [pytest.mark.root] if case.root else []
+        marks += [] if case.name in SHORT and case.name not in seen else [pytest.mark.slow]
+        marks += [] if case.name in (*SHORT, *IN_CI) and case.name not in seen else [pytest.mark.nightly]
         seen.add(case.name)
         made.append(pytest.param(case, id=f"{case.name}-{case.world}", marks=marks))
     return made

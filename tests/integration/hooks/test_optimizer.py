@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import Flag
 from tests.integration.hooks.conftest import Profiling
 
@@ -205,3 +206,47 @@ def test_duck_typed_optimizer_with_a_scaler(profiling: Profiling) -> None:
             scaler.scale(net(torch.ones(3, 4)).sum()).backward()
             scaler.step(optimizer)
             scaler.update()
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [(torch.optim.Adam, 0.9), (torch.optim.SGD, 0.0), (torch.optim.LBFGS, None)]
+)
+def test_an_optimizer_that_is_made_for_each_update(kind: type[Any], share: float | None, profiling: Profiling) -> None:
+    """Its moments are lost; plain SGD has none, and LBFGS makes many steps in each update."""
+    with profiling() as profile:
+        net = nn.Linear(4, 2)
+        for _ in range(10):
+            optimizer = kind(net.parameters(), lr=0.01)
+
+            def closure(optimizer: Any = optimizer) -> Any:
+                optimizer.zero_grad()
+                loss = net(torch.ones(3, 4)).sum()
+                loss.backward()
+                return loss
+
+            if kind is torch.optim.LBFGS:
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+    training = Manifest.read(profile.directory).training
+    if share is None:
+        assert (training.passes_in_update or 0) > 1
+    else:
+        assert training.new_optimizers == pytest.approx(share)
+        assert training.passes_in_update == 0
+
+
+@pytest.mark.parametrize("late", [2, 6])
+def test_gradients_of_a_network_whose_optimizer_begins_later_are_not_called_needless(
+    late: int, profiling: Profiling
+) -> None:
+    with profiling() as profile:
+        first, second = nn.Linear(32, 32), nn.Linear(32, 32)
+        optimizers = [torch.optim.SGD(net.parameters(), lr=1e-3) for net in (second, first)]
+        for step in range(40):
+            second(first(torch.ones(3, 32))).sum().backward()
+            for optimizer in optimizers[: 1 + (step >= late)]:
+                optimizer.step()
+                optimizer.zero_grad()
+    assert not Manifest.read(profile.directory).model.needless_share

@@ -94,8 +94,9 @@ class Thread:
         size: int = LARGE,
         model: str | None = None,
         alive: frozenset[int] | None = None,
+        made_again: bool = False,
     ) -> Iterator[None]:
-        first_seen = None if optimizer in self._optimizers else FirstSeen(name, size, model, alive)
+        first_seen = None if optimizer in self._optimizers else FirstSeen(name, size, model, alive, made_again)
         self._optimizers.add(optimizer)
         with self.during(Kind.OPTIMIZER_BEGIN, Kind.OPTIMIZER_END, (optimizer,), (optimizer, skipped, first_seen)):
             yield

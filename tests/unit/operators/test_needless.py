@@ -162,3 +162,26 @@ def test_an_optimizer_of_which_the_first_steps_know_nothing_leaves_nothing_to_sa
         loss = training.critic(training.generator(torch.ones(2, 32))).sum()
         training.update(training.optimizers[rarely], loss)
     assert training.found.share is None
+
+
+def test_an_optimizer_that_begins_late_leaves_nothing_to_say() -> None:
+    training = Training()
+    assert training.steps(8) is None  # after so few updates it is not sure
+    assert training.found.parameters == 4
+    training.found.update(torch.optim.SGD(training.backbone.parameters(), 0.1))
+    training.found.look(20)
+    assert training.found.share is None
+
+
+@pytest.mark.parametrize("projected", [True, False])
+def test_gradients_of_single_losses_that_are_taken(projected: bool) -> None:
+    training = Training()
+    features = training.backbone(torch.ones(2, 32))
+    for weight in (1.0, 2.0):
+        loss = (weight * training.head(features)).sum()
+        training.found.backward(loss, True)
+        loss.backward(retain_graph=True)
+        if projected:  # PCGrad projects those of one loss onto those of another
+            training.optimizer.zero_grad()
+            training.backbone.zero_grad()
+    assert training.found.taken is projected

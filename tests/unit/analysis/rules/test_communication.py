@@ -12,7 +12,7 @@ from ddlprof.model import issuers
 from ddlprof.model.source_locations import SourceLocation
 from tests.unit.analysis.rules.loop_cases import line
 from tests.unit.analysis.rules.made_up import ddp
-from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, GRADIENTS, SCATTERED, at_line, by, found
+from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, SCATTERED, at_line, by, found
 
 
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:
@@ -48,16 +48,6 @@ def test_lines_of_helpers_are_votes_for_the_line_that_called_them() -> None:
     apart = [replace(each, place=each.place._replace(caller=f"train.py:{n} main")) for n, each in enumerate(three)]
     (one,) = found("own_messages", by(*apart))
     assert "1 x allreduce" in one.evidence
-
-
-@pytest.mark.parametrize(("op", "number"), [("broadcast", 60), ("allreduce", 1)])
-def test_weights_that_ddp_keeps_equal_need_not_be_sent(op: str, number: int) -> None:
-    line = replace(at_line(number, 1e8), op=op)
-    (own,) = found("own_messages", by(line, GRADIENTS))
-    assert "without it: DDP gives all ranks the same gradients" in own.next
-    assert not found("many_messages", by(line, GRADIENTS))
-    for other in (by(line, strategy="none"), by(line, GRADIENTS, gradient_bytes=10_000_000)):
-        assert not any("without it" in each.next for each in apply_rules(other, RULES))
 
 
 @pytest.mark.parametrize("number", [1, 40])

@@ -378,7 +378,7 @@ SILENT: dict[str, list[Facts]] = {
     "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
                       facts(SMALL_PASSES, **SINGLE),
                       facts(SMALL_PASSES | {"compute_backward": 60.0}, **ACCUMULATING, repeated_share=0.6),
-                      facts(SMALL_PASSES, **ACCUMULATING, in_closures=True),
+                      facts(SMALL_PASSES, **ACCUMULATING, passes_in_update=20),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
                       facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),

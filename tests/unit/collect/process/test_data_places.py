@@ -44,7 +44,7 @@ def row(base):
     return look(base) or base.execute("SELECT").fetchone()
 
 def parsed(line):
-    return look(line) or json.loads(line)
+    return look(line) or yaml.safe_load(line)
 
 def listed(root):
     return look(root) or sorted(root.glob("*"))

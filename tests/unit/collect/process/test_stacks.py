@@ -366,12 +366,12 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the instruction does not tell its columns")
-@pytest.mark.parametrize(("name", "word"), [("svd", DECOMPOSES), ("grad", DERIVES), ("relu", "")])
+@pytest.mark.parametrize(("name", "word"), [("svd", DECOMPOSES), ("grad", DERIVES), ("gradient", ""), ("relu", "")])
 def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
     release, begun = threading.Event(), threading.Event()
 
     class Algebra:
-        def svd(self) -> None:
+        def svd(self, create_graph: bool = False) -> None:
             begun.set()
             release.wait()
 
@@ -382,7 +382,9 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
         if name == "svd":
             algebra.svd()
         elif name == "grad":
-            algebra.grad()
+            algebra.grad(create_graph=True)
+        elif name == "gradient":
+            algebra.grad(create_graph=False)
         else:
             algebra.relu()
 

@@ -159,12 +159,37 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, thread: Thread) -> N
     assert thread.assembler.boundaries.settled
 
 
-def test_an_optimizer_for_each_update_is_counted(thread: Thread) -> None:
+@pytest.mark.parametrize("made_again", [True, False])
+def test_an_optimizer_for_each_update_is_counted(thread: Thread, made_again: bool) -> None:
     assert thread.assembler.boundaries.new_share is None
     for number in range(boundaries.SETTLED_AFTER):
-        _steps(thread, 1, number, SMALL)
+        thread.forward(20)
+        thread.update(1, number, made_again=made_again)
     list(thread.assembler.finish())
-    assert thread.assembler.boundaries.new_share == 1.0
+    assert thread.assembler.boundaries.new_share == made_again
+
+
+def test_those_in_a_backward_are_no_updates_of_their_own(thread: Thread) -> None:
+    for number in range(4):
+        thread.forward(20)
+        with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+            thread.update(1, 10 + number, made_again=True)
+        thread.update(1)
+    list(thread.assembler.finish())
+    assert thread.assembler.boundaries.new_share == 0
+
+
+@pytest.mark.parametrize("passes", [0, 1, 3])
+def test_passes_that_an_update_calls_for_are_counted(thread: Thread, passes: int) -> None:
+    for _ in range(4):
+        thread.forward(20)
+        thread.backward(10)
+        with thread.updating(0):
+            for _ in range(passes):
+                thread.forward(5)
+                thread.backward(5)
+    list(thread.assembler.finish())
+    assert thread.assembler.passes_in_update == passes
 
 
 def test_labels_tell_optimizers_of_one_class_apart() -> None:

@@ -115,6 +115,7 @@ class NeedlessGradients:
             self._spent_ns += self._clock() - begin
 
     def _read(self, roots: Any) -> None:
+        begin = self._clock()
         nodes = _inputs_first([source(root) for root in tensors_of(roots)], self._clock)
         if nodes is None:
             self._too_large = True
@@ -123,6 +124,9 @@ class NeedlessGradients:
         operations: list[_Operation] = []
         self._passes.append(operations)
         for node in nodes:
+            if len(operations) % 1024 == 1023 and self._clock() - begin > _MOST_NS:
+                self._too_large = True
+                return
             edges = [(producer, output) for producer, output in node.next_functions if producer is not None]
             flops = flops_of(node) if edges else None
             matrices = [producer for producer, n in edges if len(engine.output_shape(producer, n)) > 1] if flops else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -171,6 +173,20 @@ def test_an_optimizer_that_begins_late_leaves_nothing_to_say() -> None:
     training.found.update(torch.optim.SGD(training.backbone.parameters(), 0.1))
     training.found.look(20)
     assert training.found.share is None
+
+
+@pytest.mark.parametrize(("ms", "known"), [(1, True), (40, False)])
+def test_a_graph_that_takes_long_is_not_read_to_its_end(ms: int, known: bool) -> None:
+    now = itertools.count(0, ms * 1_000_000)
+    found = NeedlessGradients(lambda: next(now))
+    weight = nn.Parameter(torch.ones(2, 2))
+    loss = weight @ weight
+    for _ in range(1500):
+        loss = loss + 1
+    found.backward(loss.sum(), True)
+    found.update(torch.optim.SGD([weight], 0.1))
+    found.look(20)
+    assert (found.share == 0) is known
 
 
 @pytest.mark.parametrize("projected", [True, False])

@@ -182,12 +182,12 @@ def parametrized(facts: Facts) -> Issue | None:
 
 def costly_line(facts: Facts) -> Issue | None:
     """Finds a line of forward or loss that decomposes matrices, or computes gradients that have gradients."""
-    title = "much of forward and loss is at one costly line"
-    found = _line_of_passes(facts, title, source_locations.DECOMPOSES, wider=True)
-    if found is not None:
-        return replace(found, severity="warning" if (found.share or 0) >= WARN_SHARE else "info")
-    found = _line_of_passes(facts, title, source_locations.DERIVES, wider=True)
-    return None if found is None else replace(found, severity="info")  # the training may be about just that
+    found = (
+        _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True)
+        for what in (source_locations.DECOMPOSES, source_locations.DERIVES)
+    )
+    issue = next(filter(None, found), None)  # the training may be about just that
+    return None if issue is None else replace(issue, severity="info" if (issue.share or 0) < WARN_SHARE else "warning")
 
 
 def new_optimizers(facts: Facts) -> Issue | None:

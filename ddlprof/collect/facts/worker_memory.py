@@ -16,7 +16,7 @@ from contextlib import suppress
 from ddlprof.base.real_process import getpid
 
 _MOST_CHILDREN = 64
-_SPARING, _LATER, _FIRST = 200, 1000, 16
+_SPARING, _LATER, _FIRST = 50, 1000, 16
 """Next reading after so many times what one has taken, at first and after so many: Linux goes through all pages of a
 process for it."""
 _FIELD = re.compile(rb"^(Private_Dirty|Anonymous): +(\d+) kB", re.MULTILINE)

@@ -9,7 +9,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.machine import PACKAGES, versions
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.model.manifest import Manifest, TrainingFacts
+from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.records import StepRow
 from ddlprof.operators.features import (
@@ -63,13 +63,8 @@ def update_manifest(
             training.precision = precision_of(JoinedModules(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
         training.reduced_in = reduced_in(modules[0], training.comm_hook)
-    manifest.model.needless_parameters, manifest.model.dropped_gradients = (
-        probe.needless.parameters, probe.needless.dropped,
-    )  # fmt: skip
-    if not (assembler.passes_in_update and probe.needless.dropped):  # else it is not known which update they are for
-        manifest.model.needless_share = probe.needless.share
-    manifest.model.repeated_share = None if probe.needless.taken else probe.flops.repeated_share
     training.passes_in_update = assembler.passes_in_update
+    _add_gradients(manifest.model, probe, training.passes_in_update)
     training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
     training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics
     _add_flops(manifest, probe)
@@ -117,6 +112,15 @@ def _add_optimizer(manifest: Manifest, probe: ModelInspector) -> None:
         training = manifest.training
         training.optimizer_loops, training.optimizer_switch = update.loops, update.switch
         training.optimizer_tensors = update.tensors
+
+
+def _add_gradients(model: ModelFacts, probe: ModelInspector, passes_in_update: int) -> None:
+    """Adds what becomes of the gradients that backward computes."""
+    needless = probe.needless
+    model.needless_parameters, model.dropped_gradients = needless.parameters, needless.dropped
+    if not (passes_in_update and needless.dropped):  # else it is not known which update they are for
+        model.needless_share = needless.share
+    model.repeated_share = None if needless.taken else probe.flops.repeated_share
 
 
 def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:

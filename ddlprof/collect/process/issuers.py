@@ -105,7 +105,7 @@ def issuer_of(stack: Stack, op: str, places: CodeLocator, update: Sequence[Posit
                 return SourceLocation(places.text(frame), inside)
             pickles = any(each.code.co_name in _OF_OBJECTS for each in frames[:number])
             word = issuers.OBJECTS if pickles else issuers.SCRIPT
-            return SourceLocation(places.text(frame), word, places.caller(stack, update))
+            return SourceLocation(places.text(frame), word, places.caller(places.inside(stack, update)))
         if owner == INSTALLED and places.package(frame.code.co_filename) != "torch":
             return SourceLocation(places.text(frame), issuers.PACKAGE)
         if _is_in(frame.module, "torch.autograd.graph"):  # a function of torch's that runs in the backward

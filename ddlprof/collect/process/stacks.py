@@ -66,6 +66,23 @@ def _folders(*names: str) -> tuple[str, ...]:
     return tuple({_real(path) for path in paths if path})
 
 
+class _Inside(NamedTuple):
+    """What of a stack is inside the training loop, innermost frame first."""
+
+    frames: list[StackFrame]
+    users: list[StackFrame]
+    """Those of the user's code."""
+    loop: StackFrame | None
+    """That of the loop, if known."""
+    update: Sequence[Position]
+    """The stack of an optimizer's update."""
+
+    @property
+    def inner(self) -> list[StackFrame]:
+        """What the innermost of the user's frames has called."""
+        return self.frames[: self.frames.index(self.users[0])] if self.users else []
+
+
 class CodeLocator:
     """Decides whose code a frame runs, and which line of a stack to report.
 
@@ -165,10 +182,15 @@ class CodeLocator:
             return None
         return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
-    def repeated(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+    def inside(self, stack: list[StackFrame], update: Sequence[Position]) -> _Inside:
+        """What of a stack is inside the training loop; for `update` see `find`."""
+        frames, loop = inside_loop(stack, update)
+        return _Inside(frames, [frame for frame in frames if self.is_users(frame)], loop, update)
+
+    def repeated(self, inside: _Inside) -> SourceLocation | None:
         """The loop inside the training loop that repeats the user's innermost line: one of its own function, or one on
         a single line further out, such as a comprehension; None if it trains, and for a line that communicates."""
-        frames, users, loop = self._users_inside(stack, update)
+        frames, users, loop, update = inside
         if any(each.module.startswith("torch.distributed") for each in frames):
             return None
         for frame, outer in zip(users, [*users[1:], None], strict=True):
@@ -180,9 +202,9 @@ class CodeLocator:
                 return SourceLocation(self.text(frame, found.line), OWN_LOOP, self.text(users[-1]))
         return None
 
-    def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+    def find_loop(self, inside: _Inside) -> SourceLocation | None:
         """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
-        frames, users, loop = self._users_inside(stack, update)
+        frames, users, loop, update = inside
         for frame in reversed(users):
             if found := _loop_of(frame, loop, update):
                 caller = self.text(users[-1]) if frame is not users[-1] else ""
@@ -190,18 +212,16 @@ class CodeLocator:
                 return SourceLocation(self.text(frame, found.line), what, caller)
         return SourceLocation(self.text(users[0])) if users else None
 
-    def find_hook(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+    def find_hook(self, inside: _Inside) -> SourceLocation | None:
         """Where a package that logs or draws was entered from the user's innermost line, such as by a hook of it."""
-        frames, users, _ = self._users_inside(stack, update)
-        inner = frames[: frames.index(users[0])] if users else []
-        hooked = [frame for frame in inner if work_of_package(frame.module) in (LOGGING, PLOT)]
+        hooked = [frame for frame in inside.inner if work_of_package(frame.module) in (LOGGING, PLOT)]
         if not hooked:
             return None
-        return SourceLocation(self.text(hooked[-1]), work_of_package(hooked[-1].module), self.text(users[-1]))
+        return SourceLocation(self.text(hooked[-1]), work_of_package(hooked[-1].module), self.text(inside.users[-1]))
 
-    def find_parametrized(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+    def find_parametrized(self, inside: _Inside) -> SourceLocation | None:
         """The user's line in a loop for which a parametrization of torch's computes a weight that is not cached."""
-        frames, _, loop = self._users_inside(stack, update)
+        frames, _, loop, update = inside
         computing = [n for n, frame in enumerate(frames) if work_of_package(frame.module) == PARAMETRIZED]
         cached = any(frames[n].code.co_name == CACHED_WEIGHT for n in computing)
         users = list(filter(self.is_users, frames[computing[-1] :])) if computing and not cached else []
@@ -209,10 +229,10 @@ class CodeLocator:
             return SourceLocation(self.text(users[0]), PARAMETRIZED, self.text(users[-1]))
         return None
 
-    def find_costly(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+    def find_costly(self, inside: _Inside) -> SourceLocation | None:
         """The user's innermost line if it decomposes matrices, or computes gradients that have gradients."""
-        frames, users, _ = self._users_inside(stack, update)
-        if not users or any(map(_calls_module, frames[: frames.index(users[0])])):  # a module with such a name
+        users = inside.users
+        if not users or any(map(_calls_module, inside.inner)):  # a module with such a name
             return None
         called = self._call_of(users[0])
         what = next((what for what, names in IN_PASSES.items() if called in names), "")
@@ -220,17 +240,9 @@ class CodeLocator:
             return None
         return SourceLocation(self.text(users[0]), what, self.text(users[-1]))
 
-    def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
+    def caller(self, inside: _Inside) -> str:
         """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
-        _, users, loop = self._users_inside(stack, update)
-        return self.text(users[-1]) if loop is not None and len(users) > 1 else ""
-
-    def _users_inside(
-        self, stack: list[StackFrame], update: Sequence[Position]
-    ) -> tuple[list[StackFrame], list[StackFrame], StackFrame | None]:
-        """The frames inside the training loop, those of them that are the user's, and that of the loop if known."""
-        frames, loop = inside_loop(stack, update)
-        return frames, [frame for frame in frames if self.is_users(frame)], loop
+        return self.text(inside.users[-1]) if inside.loop is not None and len(inside.users) > 1 else ""
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
@@ -312,7 +324,7 @@ class CodeLocator:
 
 
 def _loop_of(
-    frame: StackFrame, outermost: StackFrame | None, update: list[Position], training: bool = True
+    frame: StackFrame, outermost: StackFrame | None, update: Sequence[Position], training: bool = True
 ) -> Loop | None:
     """The outermost loop that a frame is in; of the frame of the training loop, one that makes no updates."""
     but = dict(update).get(frame.code) if frame is outermost else None
@@ -384,15 +396,15 @@ class StackSampler:
             if place is not None:
                 place = place._replace(what=work_by_events(recent) or place.what)
                 loops = place.what == "" and not evaluates(recent)
-                place = (self.places.repeated(stack, self.update) if loops else None) or place
+                place = (self.places.repeated(self.places.inside(stack, self.update)) if loops else None) or place
                 self._waiting.append(_Sample(marks, place))
 
     def _computing_at(self, work: str, stack: list[StackFrame]) -> SourceLocation | None:
+        places, inside = self.places, self.places.inside(stack, self.update)
         if work == LOOP:
-            places = self.places
             finders = (places.find_hook, places.find_parametrized, places.find_costly, places.find_loop)
-            return next(filter(None, (find(stack, self.update) for find in finders)), None)
-        loop = self.places.find_loop(stack, self.update)
+            return next(filter(None, (find(inside) for find in finders)), None)
+        loop = places.find_loop(inside)
         return None if loop is None else loop._replace(what=work if loop.what else STEPPING)
 
     def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:

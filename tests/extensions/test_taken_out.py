@@ -137,6 +137,7 @@ def test_all_imports_and_the_list_of_commands(room: str, processes: Processes) -
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(PATIENCE_S)
 def test_the_types_are_right(python: Python, tmp_path_factory: pytest.TempPathFactory) -> None:
     """With one cache for all rooms."""

@@ -15,7 +15,14 @@ def test_the_commands_of_the_readme() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES[1:] if "/cases/" not in page])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.nightly] if "/questions/" in page or page == "docs/probe.md" else [])
+        for page in PAGES[1:]
+        if "/cases/" not in page
+    ],
+)
 def test_the_commands_of_a_page(page: str) -> None:
     _, found = differences(page)
     assert found == []

@@ -165,7 +165,7 @@ def assert_nothing_written_is_lost(ranks: Sequence[dict[str, Any]], written: dic
         assert rank["last_step"] >= written[rank["rank"]] - 1
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_rank_is_killed(victim: int, make_job: Callable[[str], Job]) -> None:
     ends: list[list[int]] = []
     written: dict[int, int] = {}
@@ -216,7 +216,7 @@ def test_a_host_is_cut_off(make_job: Callable[[str], Job]) -> None:
         assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", stopped_lines(job))
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_launcher_starts_again(
     victim: int, make_job: Callable[[str], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +289,7 @@ def test_a_machine_joins(elastic: list[str], make_job: Callable[[str], Job]) -> 
     assert re.search(r"\brank 0 of attempt 0: .* after step", stopped_lines(job))
 
 
-@pytest.mark.parametrize("runs", [("run",), ("here", "there")])
+@pytest.mark.parametrize("runs", [pytest.param(("run",), marks=pytest.mark.nightly), ("here", "there")])
 def test_the_machine_of_rank_0_is_lost(
     runs: tuple[str, ...], elastic: list[str], make_job: Callable[[str], Job]
 ) -> None:

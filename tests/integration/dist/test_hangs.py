@@ -43,7 +43,11 @@ def test_a_fault_is_found(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", AFTERWARDS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [AFTERWARDS[0], *(pytest.param(case, marks=pytest.mark.nightly) for case in AFTERWARDS[1:])],
+    ids=lambda case: case.name,
+)
 def test_a_fault_is_found_when_all_ranks_have_ended(case: Case) -> None:
     outcome = try_fault(case)
     assert outcome.all_right, reported(outcome)

@@ -100,7 +100,7 @@ def characterize(ddlprof: Callable[..., Completed]) -> Callable[..., dict[str, A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.nightly), 2])
 def test_stalls_come_out_where_they_were_put(
     workers: int, characterize: Callable[..., dict[str, Any]], data: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,22 +128,32 @@ def job(name: str, world: int, folder: Path, **environment: str) -> Iterator[Job
     common |= {"WORLD_SIZE": str(world), **environment}
     log = (folder / "log").open("wb")
     disk = folder / DISK
-    ranks = [
-        subprocess.Popen(
-            command(name, run, disk if disk.exists() else folder), cwd=folder, stdout=log, stderr=log,
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(world)
-    ]  # fmt: skip
+    ranks: list[subprocess.Popen[bytes]] = []
+    for rank in range(world):
+        ranks.append(
+            subprocess.Popen(
+                command(name, run, disk if disk.exists() else folder), cwd=folder, stdout=log, stderr=log,
+                env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                preexec_fn=partial(os.setpgid, 0, ranks[0].pid if ranks else 0),  # one group, which `kill` ends
+            )
+        )  # fmt: skip
     try:
         yield run, ranks
     finally:
-        for each in ranks:
-            with suppress(ProcessLookupError):
-                each.send_signal(signal.SIGKILL)
-        for each in ranks:
-            each.wait()
+        kill(ranks)
         log.close()
+
+
+def kill(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ends the ranks, and what those of one group have started, at one moment: a rank that lived a little longer would
+    write that another one is a zombie."""
+    living = (os.getpgid(each.pid) for each in ranks if each.returncode is None)
+    for group in {*living} - {os.getpgrp()}:
+        os.killpg(group, signal.SIGKILL)
+    for each in ranks:  # of other hosts
+        each.kill()
+    for each in ranks:
+        each.wait()
 
 
 def command(name: str, run: Path, folder: Path) -> list[str]:
@@ -170,11 +181,7 @@ def find(run: Path, ranks: Sequence[subprocess.Popen[bytes]]) -> Hang | None:
         if (found is not None and found.is_hang) or ended == len(ranks):
             break
     time.sleep(LAST_WORDS_S)
-    for each in ranks:
-        with suppress(ProcessLookupError):
-            each.kill()
-    for each in ranks:
-        each.wait()
+    kill(ranks)
     return looked(run)
 
 
@@ -185,9 +192,7 @@ def find_after(run: Path, ranks: Sequence[subprocess.Popen[bytes]], late: bool) 
         if late or number != 1:
             with suppress(subprocess.TimeoutExpired):
                 each.wait(max(0.0, end - time.monotonic()))
-    for each in ranks:
-        each.kill()
-        each.wait()
+    kill(ranks)
     return looked(run)
 
 

@@ -151,6 +151,11 @@ class TrainingFacts:
     launch_us: float | None = None
     """Microseconds that the host of rank 0 takes to launch a small operator, timed when the training had ended."""
 
+    @property
+    def calls_again(self) -> bool:
+        """Whether an update calls for several backward passes, as LBFGS does."""
+        return (self.passes_in_update or 0) > 1
+
 
 @dataclass
 class LayoutFacts:

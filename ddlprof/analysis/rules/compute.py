@@ -228,7 +228,7 @@ def micro_batches(facts: Facts) -> Issue | None:
     gain = passes_s(facts) * (1 - 1 / number)
     if evidence is None or number < MICRO_BATCHES or not step or gain < WARN_SHARE * step:
         return None
-    if (facts.training.passes_in_update or 0) > 1 or repeated_backward(facts) is not None:
+    if facts.training.calls_again or repeated_backward(facts) is not None:
         return None
     action = (
         "larger micro-batches, and fewer of them, where they are parts of what an update takes: the gradient is the "

@@ -193,7 +193,7 @@ def costly_line(facts: Facts) -> Issue | None:
 def new_optimizers(facts: Facts) -> Issue | None:
     """Finds a loop that makes an optimizer for each of its updates."""
     share = facts.training.new_optimizers
-    if share is None or share < NEW_OPTIMIZERS_SHARE or (facts.training.passes_in_update or 0) > 1:
+    if share is None or share < NEW_OPTIMIZERS_SHARE or facts.training.calls_again:
         return None
     evidence = (
         f"{percent(share)} of all updates are the first one of an optimizer of the same parameters: momentum, moments "

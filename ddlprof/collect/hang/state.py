@@ -93,7 +93,7 @@ class StateMaker:
 
     def _thread(self, name: str, stack: list[StackFrame], ident: int) -> ThreadState:
         places: CodeLocator = self._helper.stacks.places
-        found, native = places.find(stack, []), _native_id(ident)
+        found, native = places.find(places.inside(stack, [])), _native_id(ident)
         state, waits_in = processes.thread_state(native)
         lines = places.lines(stack[:_MOST_LINES])
         return ThreadState(name, found.text if found else "", places.calls(stack), lines, state, waits_in)
@@ -187,7 +187,7 @@ def _native_id(ident: int) -> int | None:
 def how_it_failed(error: BaseException, places: CodeLocator) -> dict[str, Any]:
     """The fields of the state of a rank that this exception ended: what it says, and the user's line it came from."""
     stack = _stack_of(error.__traceback__)
-    found = places.find(stack, [])
+    found = places.find(places.inside(stack, []))
     thread = ThreadState(
         "training", found.text if found else "", places.calls(stack), places.lines(stack[:_MOST_LINES])
     )

@@ -157,13 +157,18 @@ class CodeLocator:
         filename = stack[0].code.co_filename if stack else ""
         return self.owner(filename) == INSTALLED and self.package(filename) == "torch"
 
-    def find(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
-        """The line to report for a stack (innermost frame first); None if only ddlprof and the interpreter are on it.
+    def inside(self, stack: list[StackFrame], update: Sequence[Position]) -> _Inside:
+        """What of a stack (innermost frame first) is inside the training loop.
 
         `update`: the stack of an optimizer's update (`positions`). Frames in both stacks at the same instruction are
         outside of the training loop. So a line of the user's that only calls a framework's loop is not reported.
         """
         frames, loop = inside_loop(stack, update)
+        return _Inside(frames, [frame for frame in frames if self.is_users(frame)], loop, update)
+
+    def find(self, inside: _Inside) -> SourceLocation | None:
+        """The line to report for a stack; None if only ddlprof and the interpreter are on it."""
+        frames, _, loop, _ = inside
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         ours = next((index for index, owner in enumerate(owners) if owner != OURS), 0)
         frames, owners = frames[ours:], owners[ours:]  # such as our callback of the garbage collector
@@ -181,11 +186,6 @@ class CodeLocator:
         if not installed:
             return None
         return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
-
-    def inside(self, stack: list[StackFrame], update: Sequence[Position]) -> _Inside:
-        """What of a stack is inside the training loop; for `update` see `find`."""
-        frames, loop = inside_loop(stack, update)
-        return _Inside(frames, [frame for frame in frames if self.is_users(frame)], loop, update)
 
     def repeated(self, inside: _Inside) -> SourceLocation | None:
         """The loop inside the training loop that repeats the user's innermost line: one of its own function, or one on
@@ -392,11 +392,12 @@ class StackSampler:
         if work is not None and (place := self._computing_at(work, stack)) is not None:
             self._computing.append(_Sample(marks, place))
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
-            place = self.places.find(stack, self.update)
+            inside = self.places.inside(stack, self.update)
+            place = self.places.find(inside)
             if place is not None:
                 place = place._replace(what=work_by_events(recent) or place.what)
                 loops = place.what == "" and not evaluates(recent)
-                place = (self.places.repeated(self.places.inside(stack, self.update)) if loops else None) or place
+                place = (self.places.repeated(inside) if loops else None) or place
                 self._waiting.append(_Sample(marks, place))
 
     def _computing_at(self, work: str, stack: list[StackFrame]) -> SourceLocation | None:

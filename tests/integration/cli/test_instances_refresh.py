@@ -186,7 +186,7 @@ def test_prices_that_can_be_none_are_not_believed(aws: AwsServer, overlay: Path)
     assert price_in(overlay, "p4d.24xlarge", "on_demand").usd_per_hour < 100
 
 
-@pytest.mark.parametrize(("how", "exit_code"), first_short([(signal.SIGINT, 130), (signal.SIGKILL, -9)]))
+@pytest.mark.parametrize(("how", "exit_code"), first_short([(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]))
 def test_ended_while_it_asks_it_leaves_the_old_state(
     processes: Processes, aws: AwsServer, overlay: Path, old_state: dict[str, bytes], how: signal.Signals,
     exit_code: int,

@@ -101,9 +101,8 @@ class Adversaries:
         self.found = NeedlessGradients()
         self.updates = 0
 
-    def update(self, optimizer: torch.optim.Optimizer, loss: torch.Tensor, zero: bool = True) -> None:
-        if zero:
-            optimizer.zero_grad(set_to_none=self.to_none)
+    def update(self, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+        optimizer.zero_grad(set_to_none=self.to_none)
         if self.updates < 4:
             self.found.backward(loss, self.updates in (1, 2))
         loss.backward()

@@ -111,7 +111,10 @@ def test_a_tensor_of_a_list_is_known_where_nothing_else_is_called(tmp_path: Path
     assert data_places(CodeLocator(), stack)[0].what == "data lists"
     item = StackFrame(code.replace(co_name="__getitem__"), stack[0].instruction, "train")
     assert data_places(CodeLocator(), [stack[0], item, _ours()])[0].what == "data"  # it is the tensor of one sample
-    assert CodeLocator().find(stack[:1], []) == SourceLocation(f"{path}:1 <module>", "lists")  # without a loader
+    places = CodeLocator()
+    assert places.find(places.inside(stack[:1], [])) == SourceLocation(
+        f"{path}:1 <module>", "lists"
+    )  # without a loader
 
 
 def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_thread_that_is_gone() -> None:
 def test_only_the_most_frequent_lines_are_kept(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
     sampler = StackSampler()
     places = [SourceLocation(f"line {n}") for n in range(40) for _ in range(n)]
-    monkeypatch.setattr(sampler.places, "find", lambda stack, update: places.pop())
+    monkeypatch.setattr(sampler.places, "find", lambda inside: places.pop())
     for _ in list(places):
         sampler.sample(waiting, [], 1)
     assert sampler.of_step(2, 0).other == {SourceLocation(f"line {n}"): n for n in range(39, 19, -1)}

@@ -124,7 +124,7 @@ class Watcher:
         self.update = positions(sys._getframe(1))
 
     def look(self) -> None:
-        self.seen.append(self.places.find(stack_of_frame(sys._getframe(1)), self.update))
+        self.seen.append(self.places.find(self.places.inside(stack_of_frame(sys._getframe(1)), self.update)))
 
 
 def test_a_loop_in_a_library_is_named_by_what_it_calls(library: ModuleType) -> None:
@@ -166,7 +166,8 @@ def test_the_interpreter_alone_is_not_named() -> None:
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
-    assert CodeLocator().find(stack_of_thread(thread.ident or 0), []) is None
+    places = CodeLocator()
+    assert places.find(places.inside(stack_of_thread(thread.ident or 0), [])) is None
     release.set()
     thread.join()
 
@@ -183,7 +184,8 @@ def test_what_is_known_of_a_line() -> None:
         class Frames(logging.Filter):
             def filter(self, record: logging.LogRecord) -> bool:
                 frames.append(sys._getframe(1))
-                seen.append(CodeLocator().find(stack_of_frame(sys._getframe(1)), []))
+                places = CodeLocator()
+                seen.append(places.find(places.inside(stack_of_frame(sys._getframe(1)), [])))
                 return False
 
         logger = logging.getLogger("test_places")
@@ -208,7 +210,8 @@ def test_a_sleep_is_told_from_its_source() -> None:
     thread.start()
     begun.wait()
     time.sleep(0.1)
-    place = CodeLocator().find(stack_of_thread(thread.ident or 0), [])
+    places = CodeLocator()
+    place = places.find(places.inside(stack_of_thread(thread.ident or 0), []))
     assert place is not None
     assert place.what == "sleep"
     assert place.text.endswith("sleeps")
@@ -241,7 +244,8 @@ def test_the_end_of_an_update_is_of_the_line_that_makes_it() -> None:
 
     def look(*_: object) -> None:
         caller = sys._getframe(1)  # torch's own, which may still be there when the update is over
-        seen.append(places.find(stack_of_frame(caller), places.without_torch(positions(caller))))
+        inside = places.inside(stack_of_frame(caller), places.without_torch(positions(caller)))
+        seen.append(places.find(inside))
 
     net = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -11,7 +11,7 @@ from time import monotonic
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError
-from ddlprof.live.growing import TOO_OLD, GrowingRank
+from ddlprof.live.growing import GrowingRank
 from ddlprof.model.hang import RankState
 from ddlprof.model.manifest import Manifest, decode_manifest
 from ddlprof.model.records import Note
@@ -160,8 +160,6 @@ class RunFollower:
             followed = self._followed(growing, self._where[key][1]) if key[0] == latest else None
             if followed is not None:
                 found.append(followed)
-        if not found and TOO_OLD in self._unreadable.values():
-            raise UserError(f"{self.path}: {TOO_OLD}")
         try:
             kept, _, foreign = of_one_job([each.recent for each in found], self.manifest)
         except ValueError as error:

@@ -23,7 +23,7 @@ from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.records import End, RankHeader
 from ddlprof.store import RankData
 from ddlprof.store.flushes import FLUSH, take_parts
-from ddlprof.store.lines import FIRST_SCHEMA_WITH_BLOCKS, Head, read_header
+from ddlprof.store.lines import Head, read_header
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.rankfile import rank_of_blocks
 from ddlprof.store.tables import CONTEXT_FIELDS
@@ -44,7 +44,6 @@ _MOST_FILES = 1000
 _TAIL_BYTES = 256
 """The last bytes read, which are compared to detect a replaced file; a line of checksums, or a row of a step with the
 moment of its start, is shorter."""
-TOO_OLD = "written by an older ddlprof, which only `ddlprof report` reads"
 _EXPLAINING = re.compile(rb'^\["[gltbni]",[^\n]*\n', re.MULTILINE)
 """Lines that later ones refer to, or that hold for the whole run: shapes, sources, clocks, calibration, notes."""
 
@@ -191,8 +190,6 @@ class GrowingRank:
             return False
         head = read_header(line + end, self._label)
         self.header = head.header
-        if head.header.schema < FIRST_SCHEMA_WITH_BLOCKS:
-            raise ValueError(TOO_OLD)
         self._head, self._head_line = head, line + end
         self._stream = BlockStream(head.layouts)
         self._has_checksums = rest.startswith(FLUSH)

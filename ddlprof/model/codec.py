@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, fields
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ddlprof.model.amounts import BatchAmount
@@ -21,11 +20,9 @@ from ddlprof.model.health import HealthReading
 from ddlprof.model.issuers import Issuers
 from ddlprof.model.pipeline import PipelineSchedule
 from ddlprof.model.records import (
-    Aggregate,
     Calibration,
     ClockReading,
     CollectiveShape,
-    CollectiveTimes,
     CollectorPauses,
     ComputeSamples,
     ContextRow,
@@ -45,28 +42,25 @@ from ddlprof.model.records import (
     RecompileReason,
     Samples,
     Signature,
-    StepRow,
     Stride,
     WindowRow,
 )
 from ddlprof.model.source_locations import SourceLine, SourceLocation
 
 Columns: TypeAlias = dict[str, tuple[str, ...]]
-"""The names of columns by tag. `SHAPES` and `COLLECTIVES` are keys, too."""
+"""The names of columns by tag. `SHAPES` is a key, too."""
 
 KINDS: dict[str, type[Any]] = {
-    "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
+    "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
     "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers, "o": BatchAmount,
     "J": ComputeSamples, "O": CollectorPauses, "A": RecompileReason, "P": Phase,
     "B": GraphBreak, "F": FirstBatches,
 }  # fmt: skip
-"""The type of record of each tag. `s` and `a` are only in files of schema 2."""
+"""The type of record of each tag."""
 SHAPES = "shapes"
 """The columns of the shapes in a signature."""
-COLLECTIVES = "collectives"
-"""The columns of the file of collectives of schema 2, each an unsigned 32-bit number."""
 REST = "..."
 """The end of the name of a column that takes all remaining values of its line."""
 
@@ -77,13 +71,8 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(f.name + (REST if "tuple[int, ...]" in f.type else "") for f in fields(kind))
 
 
-COLUMNS: Columns = {
-    **{tag: _names(kind) for tag, kind in KINDS.items()},
-    SHAPES: _names(CollectiveShape),
-    COLLECTIVES: _names(CollectiveTimes),
-}
+COLUMNS: Columns = {**{tag: _names(kind) for tag, kind in KINDS.items()}, SHAPES: _names(CollectiveShape)}
 """The columns of all that this version reads."""
-_IN_BLOCKS = ("s", "a", COLLECTIVES)
 
 
 def columns_of(header: dict[str, Any]) -> Columns:
@@ -109,8 +98,7 @@ def _checked(names: Any) -> tuple[str, ...]:
 
 
 Record: TypeAlias = (
-    Aggregate
-    | ContextRow
+    ContextRow
     | Overhead
     | LoaderCost
     | End
@@ -138,12 +126,6 @@ Record: TypeAlias = (
 
 TAGS = {kind: tag for tag, kind in KINDS.items()}
 _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
-
-
-_VALUES: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
-    kind: attrgetter(*names)  # several values each
-    for kind, names in _FIELDS.items()
-}
 # Not escaped: a name of a file that is no text ends up as a question mark, not as half a character.
 _text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -159,14 +141,13 @@ def as_bytes(lines: str) -> bytes:
 
 def encode_header(header: RankHeader) -> str:
     """The first line of a rank's file."""
-    columns = {tag: names for tag, names in COLUMNS.items() if tag not in _IN_BLOCKS}
-    return _line({**asdict(header), "columns": columns, "blocks": LAYOUTS})
+    return _line({**asdict(header), "columns": COLUMNS, "blocks": LAYOUTS})
 
 
 def encode(record: Record | Note | SourceLine) -> str:
     """The line of a record whose fields are plain numbers or text."""
     kind = type(record)
-    return _line((TAGS[kind], *_VALUES[kind](record)))
+    return _line([TAGS[kind], *(getattr(record, name) for name in _FIELDS[kind])])
 
 
 def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:

@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 """The schema of the manifest and of JSON reports."""
 
 RANK_SCHEMA_VERSION = 3
-"""The schema of a rank's files. Those of schema 2 had steps as lines of text (`ddlprof.store.schema2`)."""
+"""The schema of a rank's files."""
 
 DEVICE_CLOCK = "device"
 """The value of `RankHeader.clock` if the classes are on a device's timeline."""
@@ -419,10 +419,6 @@ class Flush:
 
     text_crc32: int
     """The checksum of the lines since the last `Flush`."""
-    collectives_bytes: int = 0
-    """Schema 2: the size of the file with the times of collectives after this flush, in bytes."""
-    collectives_crc32: int = 0
-    """Schema 2: the checksum of what this flush added to that file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ is accepted: the process was killed while it wrote, or still writes. Files witho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 from zlib import crc32
@@ -28,7 +28,6 @@ class Undamaged:
     """The whole lines, each with its end, without the header and without those that end a flush."""
     lost_parts: int = 0
     lost_lines: int = 0
-    flushes: list[Flush] = field(default_factory=list)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -68,7 +67,7 @@ def undamaged_parts(text: bytes, columns: Columns) -> Undamaged:
     kept = [part.text for part in parts if part.sound]
     kept.append(text[rest : text.rfind(b"\n") + 1])  # without a torn line: the process was killed while writing it
     kept[0] = kept[0][text.index(b"\n") + 1 :]  # the header
-    return Undamaged(b"".join(kept), len(lost), sum(part.count(b"\n") for part in lost), [part.flush for part in parts])
+    return Undamaged(b"".join(kept), len(lost), sum(part.count(b"\n") for part in lost))
 
 
 def _decode(line: bytes, columns: Columns) -> Flush | None:

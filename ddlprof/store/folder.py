@@ -18,8 +18,6 @@ from ddlprof.model.manifest import OPERATORS_NAME
 
 MAX_FILE_BYTES = 2 << 30
 """The largest file. A rank writes a few hundred megabytes in months."""
-_GROWING_SUFFIX = ".collectives"
-"""Files of schema 2 that grow without bounds: of a larger one the beginning is read."""
 DEPTH = 3  # COPY/attempt-N/rank-R.jsonl
 _PATTERNS = ("manifest.json", "attempt-*/rank-*")
 _BESIDE = (OPERATORS_NAME,)
@@ -140,10 +138,7 @@ class RemoteFolder:
 
     def _content(self, path: str) -> bytes | ReadingError:
         if self._sizes.get(path, 0) > MAX_FILE_BYTES:
-            if not path.endswith(_GROWING_SUFFIX):
-                return ReadingError("is too large to be read")
-            begin: bytes = self._system.cat_file(path, start=0, end=MAX_FILE_BYTES)
-            return begin
+            return ReadingError("is too large to be read")
         content: bytes = self._system.cat_file(path)
         return content
 
@@ -154,8 +149,6 @@ class RemoteFolder:
 
 def _content(path: Path) -> bytes | ReadingError:
     try:
-        if path.suffix == _GROWING_SUFFIX and _size(path) > MAX_FILE_BYTES:
-            return read_piece(path, 0, MAX_FILE_BYTES)
         return read_bytes(path, MAX_FILE_BYTES)
     except ReadingError as error:
         return error

@@ -36,7 +36,7 @@ from ddlprof.model.records import (
 from ddlprof.model.source_locations import SourceLine, SourceLocation
 from ddlprof.store.flushes import Undamaged
 from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers
-from ddlprof.store.tables import OPTIONAL_FIELDS, ContextTable, IntArray
+from ddlprof.store.tables import OPTIONAL_FIELDS, ContextTable
 
 MAX_LINE_CHARACTERS = 4 << 20
 """The most characters of a line: a signature with 80,000 collectives."""
@@ -46,14 +46,13 @@ MAX_GROUPS = 4096
 """The most process groups of one rank, channels of messages included."""
 MAX_DAMAGED_LINES = 100_000
 """After this number of damaged lines the rest of a file counts as damaged, too."""
-FIRST_SCHEMA_WITH_BLOCKS = 3
 
 _Table = TypeVar("_Table")
 
 _ANY_SIGN = Interval(-LARGEST)
 _SIGNED = (End, ClockReading, LossValue)
 """Records whose fields may be negative: exit codes, differences of clocks, losses. All other numbers are not."""
-_BULK = ("s", "c", "k", "q")
+_BULK = ("c", "k", "q")
 """Tags of lines that contain only numbers and occur thousands of times. They are parsed all at once."""
 
 
@@ -80,11 +79,11 @@ class Head:
     columns: Columns
     """The columns of lines, by tag."""
     layouts: dict[str, Layout]
-    """The columns of blocks, by kind; none in schema 2."""
+    """The columns of blocks, by kind."""
 
 
 def read_header(text: bytes, name: str) -> Head:
-    """The first line of a text. Raises ValueError if it is no header, UserError if it is too new."""
+    """The first line of a text. Raises ValueError if it is no header, UserError if it is of another version."""
     if b"\n" not in text:
         raise ValueError("the file has no header")
     line = text[: text.index(b"\n")].decode(errors="replace")
@@ -94,10 +93,11 @@ def read_header(text: bytes, name: str) -> Head:
     header = decode(RankHeader, values, numbers_are=NOT_NEGATIVE)
     if header.schema > RANK_SCHEMA_VERSION:
         raise UserError(f"{name}: written by a newer ddlprof (schema {header.schema}): upgrade ddlprof to read it")
+    if header.schema < RANK_SCHEMA_VERSION:
+        raise UserError(f"{name}: written by an older ddlprof (schema {header.schema}): run the script again")
     if not header.world_size:
         raise ValueError("the header is of a job without ranks")
-    layouts = layouts_of(values) if header.schema >= FIRST_SCHEMA_WITH_BLOCKS else {}
-    return Head(header, columns_of(values), layouts)
+    return Head(header, columns_of(values), layouts_of(values))
 
 
 def sort_lines(undamaged: Undamaged, columns: Columns) -> Parsed:
@@ -230,11 +230,8 @@ def places_of(parsed: Parsed) -> dict[int, SourceLocation]:
 def samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
     """The stack samples of `other`: step, place and number of each."""
     long_lines: list[Samples] = parsed.of("q")
-    steps, counts = bulk(parsed, "q", _sample_lines)
-    pairs = counts.tolist()
     sampled = [(samples.step, list(samples.counts)) for samples in long_lines]
-    sampled += [(step, pairs[begin:end]) for step, begin, end in steps.tolist()]
-    return _placed(parsed, sampled)
+    return _placed(parsed, sampled + bulk(parsed, "q", _sample_lines))
 
 
 def compute_samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
@@ -251,9 +248,9 @@ def _placed(parsed: Parsed, sampled: list[tuple[int, list[int]]]) -> list[tuple[
     ]
 
 
-def _sample_lines(lines: list[str]) -> tuple[IntArray, IntArray]:
-    """For each line its step, and where its pairs of place and count are in the second array."""
-    steps, counts = whole_numbers(lines, ("step",), frozenset(), more=True)
-    if (counts < 0).any() or (counts >= LARGEST).any() or ((steps[:, 2] - steps[:, 1]) % 2).any():
+def _sample_lines(lines: list[str]) -> list[tuple[int, list[int]]]:
+    """For each line its step, and the pairs of place and count behind it."""
+    rows = whole_numbers(lines)
+    if any(len(row) % 2 == 0 or min(row) < 0 or max(row) >= LARGEST for row in rows):
         raise ValueError("a source line without the number of its samples")
-    return steps, counts
+    return [(step, counts) for step, *counts in rows]

@@ -38,11 +38,6 @@ def steps_name(text: str) -> str:
     return text.removesuffix(".jsonl") + ".steps"
 
 
-def _old_times_name(text: str) -> str:
-    """The name of the file of collectives that belongs to a rank's text file of schema 2."""
-    return text.removesuffix(".jsonl") + ".collectives"
-
-
 @dataclass(frozen=True)
 class RankFiles:
     """The files of one rank of one attempt, by their paths in the folder."""
@@ -51,7 +46,7 @@ class RankFiles:
     rank: int
     text: str
     steps: str | None
-    """The path of the file of steps, or in schema 2 of collectives; None if the rank has none."""
+    """The path of the file of steps; None if the rank has none."""
     size: int
     """The size of both files in bytes."""
     text_size: int = 0
@@ -70,7 +65,7 @@ class RankFiles:
     @property
     def steps_label(self) -> str:
         """The name of the other file in messages."""
-        return Path(self.label).with_suffix(Path(self.steps or ".steps").suffix).as_posix()
+        return steps_name(self.label)
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,7 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> RunPar
     for text, size in files.items():
         match = _RANK_FILE.fullmatch(text)
         if match and (match["part"] or "") == name:
-            steps = next((each for each in (steps_name(text), _old_times_name(text)) if each in files), None)
+            steps = name_of_steps if (name_of_steps := steps_name(text)) in files else None
             number = (int(match["attempt"]), int(match["rank"]))
             both = size + (files[steps] if steps is not None else 0)
             ranks.append(RankFiles(*number, text, steps, both, size))

@@ -14,7 +14,7 @@ from ddlprof.model.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, 
 from ddlprof.model.records import Note
 from ddlprof.store.folder import open_folder
 from ddlprof.store.hangs import read_standing
-from ddlprof.store.lines import FIRST_SCHEMA_WITH_BLOCKS, read_header
+from ddlprof.store.lines import read_header
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.parts import (
     RankFiles,
@@ -196,12 +196,7 @@ def _rank(files: RankFiles, text: bytes | ReadingError, steps: bytes | ReadingEr
     if isinstance(steps, ReadingError):
         notes.append(Note(files.steps_label, f"{steps}: what it holds of this rank's steps is not known"))
         steps = b""
-    head = read_header(text, files.label)
-    if head.header.schema < FIRST_SCHEMA_WITH_BLOCKS:
-        from ddlprof.store.schema2 import decode_old_rank  # not at the top: few runs are so old
-
-        return decode_old_rank(head, text, steps, files.label)
-    return decode_rank(head, text, steps, files.label)
+    return decode_rank(read_header(text, files.label), text, steps, files.label)
 
 
 def _require_one_job(parts: list[RunPart], ranks: list[RankData], jobs: dict[str, str]) -> None:

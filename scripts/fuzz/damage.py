@@ -191,21 +191,14 @@ def reseal(run: Path) -> None:
             if path.suffix == blocks.SUFFIX:
                 path.write_bytes(blocks.resealed(path.read_bytes()))
             elif path.suffix == ".jsonl":
-                path.write_bytes(_resealed(path.read_bytes(), path.with_suffix(".collectives")))
+                path.write_bytes(_resealed(path.read_bytes()))
 
 
-def _resealed(text: bytes, beside: Path) -> bytes:
-    times = beside.read_bytes() if beside.is_file() and not beside.is_symlink() else b""
-    sealed, part, begin = [], b"", 0
+def _resealed(text: bytes) -> bytes:
+    sealed, part = [], b""
     for line in text.splitlines(keepends=True):
-        try:
-            values = json.loads(line) if line.startswith(b'["f",') else None
-            end = min(int(values[2]), len(times)) if values else 0
-        except (ValueError, IndexError, TypeError, OverflowError, RecursionError):
-            values, end = None, 0
-        if values:
-            seal = ["f", crc32(part), end, crc32(times[begin:end])]
-            line, part, begin = json.dumps(seal, separators=(",", ":")).encode() + b"\n", b"", end
+        if line.startswith(b'["f",'):
+            line, part = f'["f",{crc32(part)}]\n'.encode(), b""
         else:
             part += line
         sealed.append(line)

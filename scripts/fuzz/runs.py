@@ -24,7 +24,7 @@ from scripts.fuzz.written import write_run  # noqa: E402
 
 RECORDED = Path("tests/golden/recorded")
 OLD = RECORDED / "fewer-columns"
-"""A run of schema 2 with checksums."""
+"""A run of before many columns."""
 MEMORY_BYTES = 1 << 30
 PATIENCE_S = 20
 

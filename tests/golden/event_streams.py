@@ -11,6 +11,7 @@ import json
 import random
 import tempfile
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,10 @@ from ddlprof.collect.steps.loop import Gap
 from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradModule, Read
 from ddlprof.model.blocks import LAYOUTS, BlockStream
 from ddlprof.model.events import Event, FirstSeen, IterationStart, Kind
+from ddlprof.model.records import StepRow
 from ddlprof.writing.writer import RankWriter, rank_files
 from tests.property.test_attribution import PAIRS, SINGLE, Tree, flatten
 from tests.records import records_in
-from tests.unit.store.old_runs import step_line
 from tests.unit.writing.test_writer import header
 
 STREAMS = 40
@@ -227,11 +228,16 @@ def lines_of(chance: Chance, events: list[Event]) -> list[str]:
             writer.context(span)
         writer.close()
         text, steps = rank_files(Path(folder), 0, 0)
-        rows = [step_line(record).strip() for tag, record in records_in(text) if tag == "s"]
+        rows = [_row(record) for tag, record in records_in(text) if tag == "s"]
         found, _ = BlockStream(LAYOUTS).take(steps.read_bytes())
         times = "".join(block.whole[block.times_at :].hex() for block in found)
         lines = text.read_text(encoding="utf-8").splitlines()[2:]
         return [*rows, *(line for line in lines if not line.startswith('["f"')), times]
+
+
+def _row(row: StepRow) -> str:
+    values = [getattr(row, field.name) for field in fields(StepRow)[:-1]]
+    return json.dumps(["s", *values, *row.first_seqs], separators=(",", ":"))
 
 
 def _write(writer: RankWriter, assembler: StepAssembler, step: Any) -> None:

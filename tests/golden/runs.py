@@ -31,7 +31,7 @@ from ddlprof.model.records import (
 from ddlprof.model.source_locations import SourceLocation
 from ddlprof.writing.step_buffer import StepBuffer
 
-Record: TypeAlias = codec.Record
+Record: TypeAlias = codec.Record | Aggregate
 
 HERE = Path(__file__).parent
 GOLDEN_RUN = "two-ranks"

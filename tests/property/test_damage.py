@@ -11,7 +11,6 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from ddlprof.model.records import MISSING
 from ddlprof.store import load_run
 from scripts.fuzz.damage import WAYS, Seen, damaged, flip, look, on_two_machines, repeat
 from tests.golden.runs import HERE
@@ -75,36 +74,33 @@ def test_a_damaged_part_is_left_out_and_the_others_count(tmp_path: Path) -> None
     path = run / "attempt-0" / "rank-0.jsonl"
     expected = load_run(run).ranks[0]
     lines = path.read_text().splitlines(keepends=True)
-    number = next(number for number, line in enumerate(lines) if line.startswith('["s",20,'))
+    number = next(number for number, line in enumerate(lines) if line.startswith('["q",20,'))
     ends = [i for i, line in enumerate(lines) if line.startswith('["f"')]
     begin, end = max(i for i in ends if i < number) + 1, min(i for i in ends if i > number)
-    lost = [json.loads(line)[1] for line in lines[begin:end] if line.startswith('["s"')]
-    lines[number] = lines[number].replace('["s",20,', '["s",21,')  # which no other check would find
+    lost = [json.loads(line)[1] for line in lines[begin:end] if line.startswith('["q"')]
+    lines[number] = lines[number].replace('["q",20,', '["q",21,')  # which no other check would find
     path.write_text("".join(lines))
     rank = load_run(run).ranks[0]
-    assert rank.notes[0].message == f"1 damaged part left out, {end - begin} lines in all"
-    assert rank.steps["step"].tolist() == [n for n in expected.steps["step"].tolist() if n not in lost]
+    assert [note.message for note in rank.notes] == [f"1 damaged part left out, {end - begin} lines in all"]
+    assert rank.samples == [sample for sample in expected.samples if sample[0] not in lost] != expected.samples
+    assert rank.steps.rows() == expected.steps.rows()
     assert rank.complete
-    assert not len(rank.collectives)  # nobody knows whose times are where
-    assert rank.notes[1].message.startswith("not known of which step, as lines are damaged")
 
 
-def test_a_damaged_file_of_collectives_is_said_and_not_believed(tmp_path: Path) -> None:
+def test_a_damaged_block_takes_its_own_steps_with_it(tmp_path: Path) -> None:
     run = shutil.copytree(WITH_CHECKSUMS, tmp_path / "run")
-    path = run / "attempt-0" / "rank-1.collectives"
+    path = run / "attempt-0" / "rank-1.steps"
     content = bytearray(path.read_bytes())
     expected = load_run(run).ranks[1]
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     rank = load_run(run).ranks[1]
-    assert rank.untold is not None
-    first = int(np.argmax(rank.untold))
-    assert 0 < first < len(rank.steps) == len(expected.steps)
     (note,) = rank.notes
-    assert note.source == "attempt-0/rank-1.collectives"
-    number = rank.steps["step"][first]
-    assert note.message == f"damaged: the communication of step {number} and later ones is not told apart"
-    assert rank.collectives.end_us.tolist() == expected.collectives.end_us.tolist()[: len(rank.collectives)]
+    assert (note.source, note.message) == ("attempt-0/rank-1.steps", "1 damaged part left out")
+    left = np.isin(expected.steps["step"], rank.steps["step"])
+    assert 0 < len(rank.steps) == np.count_nonzero(left) < len(expected.steps)
+    of_left = left[expected.collectives.row]
+    assert rank.collectives.end_us.tolist() == expected.collectives.end_us[of_left].tolist()
 
 
 def test_a_part_with_another_checksum_of_its_own_is_believed(tmp_path: Path) -> None:
@@ -125,12 +121,13 @@ def test_memory_and_time_do_not_grow_with_a_line(tmp_path: Path) -> None:
     """A line of a million numbers is damage beside others, and no table as wide for each of the steps."""
     import tracemalloc
 
-    run = shutil.copytree(RUNS[1], tmp_path / "run")  # of schema 2, which had steps as lines
+    run = shutil.copytree(RUNS[1], tmp_path / "run")
     path = run / "attempt-0" / "rank-0.jsonl"
-    steps = [line for line in path.read_text().splitlines() if line.startswith('["s"')]
-    wide = steps[0][:-1] + ",1" * 300_000 + "]"
+    counters = [line for line in path.read_text().splitlines() if line.startswith('["c"')]
+    wide = counters[0][:-1] + ",1" * 300_000 + "]"
     deep = "[" * 100_000
-    path.write_text("\n".join([path.read_text().rstrip("\n"), *steps * 200, wide, deep]) + "\n")
+    repeated = counters * (6000 // len(counters) + 1)
+    path.write_text("\n".join([path.read_text().rstrip("\n"), *repeated, wide, deep]) + "\n")
     tracemalloc.start()
     try:
         rank = load_run(run).ranks[0]
@@ -138,6 +135,5 @@ def test_memory_and_time_do_not_grow_with_a_line(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak_bytes < 200 << 20
-    assert len(rank.steps) > 6000
-    assert rank.steps["samples"].min() > MISSING
+    assert len(rank.context) > 6000
     assert any("damaged" in note.message for note in rank.notes)

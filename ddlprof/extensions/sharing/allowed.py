@@ -20,14 +20,12 @@ from ddlprof.extensions.sharing.blocks import shared_blocks, shared_layouts, sha
 from ddlprof.extensions.sharing.names import Pseudonyms
 from ddlprof.model import codec
 from ddlprof.model.annotations import SharedAs, annotated_with
-from ddlprof.model.blocks import Layout
-from ddlprof.model.codec import COLLECTIVES, KINDS, REST, SHAPES, Columns
+from ddlprof.model.codec import KINDS, REST, SHAPES, Columns
 from ddlprof.model.operators import OperatorsFile, StepOperators
 from ddlprof.model.records import Aggregate, CollectiveShape, CollectiveTimes, RankHeader, Signature, StepRow
 from ddlprof.store.flushes import undamaged_parts
 from ddlprof.store.lines import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header, read_record
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.schema2 import undamaged_times
 
 Fit = Callable[[Any], Any]
 """Makes a value fit for sharing. Raises ValueError if it is not of the kind that the field holds."""
@@ -140,16 +138,8 @@ def shared_rank(text: bytes, steps: bytes, label: str, fits: Fits) -> tuple[byte
     }
     of_shape = allowed[SHAPES]
     allowed[codec.TAGS[Signature]][SHAPES] = lambda rows: [_row(each, kept[SHAPES], of_shape) for each in rows]
-    layouts: dict[str, Layout] = {}
-    if head.layouts:
-        names_of = shared_names(*(set(fits.of(kind)) for kind in (StepRow, Aggregate, CollectiveTimes)))
-        layouts = shared_layouts(head.layouts, names_of)
-        shared_steps = shared_blocks(head.layouts, steps, names_of)
-    elif columns.get(COLLECTIVES) == codec.COLUMNS[COLLECTIVES]:
-        kept[COLLECTIVES] = columns[COLLECTIVES]
-        shared_steps, _ = undamaged_times(steps, undamaged.flushes)
-    else:
-        shared_steps = b""
+    names_of = shared_names(*(set(fits.of(kind)) for kind in (StepRow, Aggregate, CollectiveTimes)))
+    layouts = shared_layouts(head.layouts, names_of)
     shared = fits.shared(head.header)
     values = {name: getattr(shared, name) for name in RankHeader.__slots__}
     lines = [json.dumps({**values, "columns": kept, "blocks": layouts}, separators=(",", ":")) + "\n"]
@@ -161,7 +151,7 @@ def shared_rank(text: bytes, steps: bytes, label: str, fits: Fits) -> tuple[byte
         damaged += lines[-1] is _DAMAGED
         if damaged > MAX_DAMAGED_LINES:  # readers stop here
             break
-    return "".join(lines).encode(), shared_steps
+    return "".join(lines).encode(), shared_blocks(head.layouts, steps, names_of)
 
 
 def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[str, dict[str, Fit]]) -> str:
@@ -169,7 +159,7 @@ def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[st
         if len(line) > MAX_LINE_CHARACTERS:
             return _DAMAGED
         tag, values = codec.named(line, columns, parse_json)
-        if tag not in kept or tag in (SHAPES, COLLECTIVES):
+        if tag not in kept or tag == SHAPES:
             read_record(line, columns)  # readers trust less after damage, so damage must be seen here
             return ""
         return json.dumps([tag, *_row(values, kept[tag], allowed[tag])], separators=(",", ":")) + "\n"

@@ -11,7 +11,7 @@ from typing import Any
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.model.blocks import LAYOUTS
-from ddlprof.model.codec import COLLECTIVES, KINDS, REST, SHAPES
+from ddlprof.model.codec import KINDS, REST, SHAPES
 from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, RankHeader
@@ -25,7 +25,7 @@ _RECORDS = (
 )  # fmt: skip
 _FIELDS = {f.name for kind in _RECORDS for f in fields(kind)}
 _OF_BLOCKS = {*LAYOUTS, "blocks", *(word for layout in LAYOUTS.values() for column in layout for word in column)}
-OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, COLLECTIVES, "columns"} | _OF_BLOCKS
+OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, "columns"} | _OF_BLOCKS
 """Names of fields, which are the same in all runs."""
 MAX_TEXTS = 100_000
 """The most different texts that are listed. A shared run has a few for each rank, group and source line."""
@@ -52,7 +52,7 @@ def _texts(name: str, content: bytes | ReadingError) -> Counter[str]:
     found: Counter[str] = Counter()
     if isinstance(content, ReadingError):
         raise UserError(f"{name}: {content}")
-    if name.endswith((".steps", ".collectives")):
+    if name.endswith(".steps"):
         return found
     if not name.endswith(".jsonl") and len(content) > MAX_BYTES:
         raise UserError(f"{name}: has {len(content):,} bytes; at most {MAX_BYTES:,} are read")

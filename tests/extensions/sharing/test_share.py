@@ -29,7 +29,7 @@ from ddlprof.model.blocks import HEAD_BYTES, LAYOUTS, Block, BlockStream, encode
 from ddlprof.model.codec import KINDS
 from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import Operator, OperatorsFile, StepOperators
-from ddlprof.model.records import RankHeader
+from ddlprof.model.records import Aggregate, CollectiveTimes, RankHeader, StepRow
 from ddlprof.store import RunData, load_run
 from tests.extensions.sharing.rich_run import rich_run
 from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
@@ -268,7 +268,7 @@ def test_a_field_is_left_out_unless_it_says_that_it_may_be_shared() -> None:
 def test_every_field_says_how_in_a_known_way() -> None:
     fits = Fits(Pseudonyms(), Origins(0, 0, 0))
     records = (RankHeader, Manifest, ModelFacts, TrainingFacts, OperatorsFile, StepOperators, Operator)
-    for kind in (*KINDS.values(), *records):
+    for kind in (*KINDS.values(), StepRow, Aggregate, CollectiveTimes, *records):
         fits.of(kind)  # raises KeyError
 
 

@@ -12,20 +12,18 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis.run import Attempt, analyse
-from ddlprof.base.errors import UserError
 from ddlprof.live import follower as module
 from ddlprof.live import words
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.loop import last_word
 from ddlprof.live.snapshot import Observer, Snapshot
+from ddlprof.model import codec
 from ddlprof.store import RunData
 from scripts.bench.synthetic_job import write_job
-from tests.golden.runs import HERE
+from tests.golden.runs import header, step, write_rank
 from tests.unit.cli.commands import ddlprof
 from tests.unit.live.receiver import receiving
 from tests.unit.live.runs import GrowingRun
-
-SCHEMA_2 = HERE / "recorded" / "operators"
 
 
 def fifo(path: Path) -> None:
@@ -146,18 +144,12 @@ def test_once_analyses_once(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_run_of_an_older_version_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for more in ([], ["--once"]):
-        assert ddlprof(monkeypatch, "watch", str(SCHEMA_2), *more) == 2
+    path = write_rank(tmp_path, header(), [step(0)], lines=[codec.encode_note("h2d", "why")])
+    path.write_text(path.read_text().replace('"schema":3', '"schema":2'))
+    for command in (["report"], ["watch"], ["watch", "--once"]):
+        assert ddlprof(monkeypatch, *command, str(tmp_path)) == 2
         out, err = capsys.readouterr()
         assert out == ""
-        assert err == f"ddlprof: {SCHEMA_2}: written by an older ddlprof, which only `ddlprof report` reads\n"
-
-
-def test_beside_an_older_attempt_the_newer_one_is_watched(tmp_path: Path) -> None:
-    shutil.copytree(SCHEMA_2 / "attempt-0", tmp_path / "run" / "attempt-0")
-    with pytest.raises(UserError, match="older ddlprof"):
-        look(tmp_path / "run")
-    GrowingRun(tmp_path / "run", attempt=1).begin().train(10)
-    assert look(tmp_path / "run").steps == 10
+        assert "rank-0.jsonl: written by an older ddlprof (schema 2): run the script again\n" in err

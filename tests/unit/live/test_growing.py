@@ -22,7 +22,6 @@ from tests.unit.live.runs import GrowingRun, as_step
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TWO_RANKS = GOLDEN / "two-ranks"
-SCHEMA_2 = GOLDEN / "recorded/operators"
 
 
 def piece(path: Path) -> Read:
@@ -205,9 +204,8 @@ def test_only_what_is_added_after_the_first_look_counts_as_growth(
         (b"not JSON\n", "not JSON"),
         (b"[]\n", "header"),
         (b'{"rank": 0}\n', "columns|missing|is there"),
-        ((SCHEMA_2 / "attempt-0/rank-0.jsonl").read_bytes(), "an older ddlprof, which only `ddlprof report` reads$"),
     ],
-    ids=["text", "a list", "half a header", "schema 2"],
+    ids=["text", "a list", "half a header"],
 )
 def test_what_is_no_rank_says_so_and_is_not_read_any_further(content: bytes, problem: str) -> None:
     rank = GrowingRank("r", 50)

@@ -38,7 +38,6 @@ RECORDS: list[Record] = [
     End("exit", -9, 99),
 ]
 LINES = ['["l",0,"train.py:3 main","sleep"]\n', '["q",2,0,4]\n', '["n","h2d","why"]\n']
-IN_LINES = [tag for tag in KINDS if tag not in ("s", "a")]
 Change = Callable[[dict[str, list[str]], list[list[Any]], dict[str, list[list[str]]]], None]
 """Changes the columns of a file, its lines, and the columns of its blocks."""
 
@@ -94,7 +93,7 @@ def test_the_columns_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     expected = contents(load_run(tmp_path / "today").ranks[0])
 
     def change(columns: dict[str, list[str]], lines: list[list[Any]], layouts: dict[str, list[list[str]]]) -> None:
-        for tag in IN_LINES:
+        for tag in KINDS:
             columns[tag].insert(1, "new")
         for line in lines:
             line.insert(2, 7)
@@ -164,4 +163,5 @@ def test_columns_of_blocks_that_cannot_be_are_said(tmp_path: Path, damage: Any) 
 
 def test_a_line_of_our_own_is_read_as_it_was_written() -> None:
     for record in RECORDS:
-        assert codec.decode(codec.encode(record))[1] == record
+        if not isinstance(record, Aggregate):  # which is in a block
+            assert codec.decode(codec.encode(record))[1] == record

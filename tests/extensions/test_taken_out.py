@@ -145,6 +145,7 @@ def test_the_types_are_right(python: Python, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(PATIENCE_S)
 def test_the_architecture_is_kept(python: Python) -> None:
     python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/test_imports.py")

@@ -12,7 +12,9 @@ from scripts.bench.complaints import CURED, FAULT, OWN, cases_of, judge, run
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="forks")
-@pytest.mark.parametrize("name", ["table_rows", "metric_by_class", "ranks_validate_all"])
+@pytest.mark.parametrize(
+    "name", ["table_rows", "metric_by_class", pytest.param("ranks_validate_all", marks=pytest.mark.nightly)]
+)
 def test_the_board_reads_a_pair(name: str, tmp_path: Path) -> None:
     """Both forms train to their end, both clocks are read, and a run that is kept is not made again."""
     (case,) = (each for each in cases_of(OWN) if each.name == name)

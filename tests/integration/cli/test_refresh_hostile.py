@@ -37,7 +37,10 @@ def overlay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     [
         pytest.param(silent, "12s", "the 12 s that the refresh may take (--timeout) are over", marks=pytest.mark.slow),
         pytest.param(
-            dripping, "12s", "the 12 s that the refresh may take (--timeout) are over", marks=pytest.mark.slow
+            dripping,
+            "12s",
+            "the 12 s that the refresh may take (--timeout) are over",
+            marks=[pytest.mark.slow, pytest.mark.nightly],
         ),
         (paging, "2m", f"more than {MOST_PAGES} pages: not the answer of a cloud, check the endpoint"),
         (endless, "2m", f"more than {MOST_MIB} MiB: not the answer of a cloud, check the endpoint"),

@@ -289,7 +289,8 @@ def test_a_machine_joins(elastic: list[str], make_job: Callable[[str], Job]) -> 
     assert re.search(r"\brank 0 of attempt 0: .* after step", stopped_lines(job))
 
 
-@pytest.mark.parametrize("runs", [pytest.param(("run",), marks=pytest.mark.nightly), ("here", "there")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("runs", [("run",), ("here", "there")])
 def test_the_machine_of_rank_0_is_lost(
     runs: tuple[str, ...], elastic: list[str], make_job: Callable[[str], Job]
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_job_that_its_launcher_starts_again(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_that_goes_on_with_fewer_ranks(processes: Processes, tmp_path: Path) -> None:
     words = [SCRIPT, ".", str(STEPS), "25"]
     assert processes.run(*RUN, "two", "--nproc-per-node", "2", *words).returncode != 0

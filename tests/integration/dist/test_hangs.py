@@ -13,7 +13,7 @@ pytestmark = pytest.mark.dist
 
 SHORT = ("early-return",)
 """The fault of the short suite: a rank that stands alone."""
-IN_CI = ("skip", "order", "worker-blocked", "stopped")
+IN_CI = ("order", "stopped")
 """Faults of CI; `python -m scripts.bench.hangs` tries all of them, and so does the nightly workflow."""
 
 
@@ -43,11 +43,8 @@ def test_a_fault_is_found(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [AFTERWARDS[0], *(pytest.param(case, marks=pytest.mark.nightly) for case in AFTERWARDS[1:])],
-    ids=lambda case: case.name,
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", AFTERWARDS, ids=lambda case: case.name)
 def test_a_fault_is_found_when_all_ranks_have_ended(case: Case) -> None:
     outcome = try_fault(case)
     assert outcome.all_right, reported(outcome)

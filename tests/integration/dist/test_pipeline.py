@@ -44,9 +44,9 @@ def times_of(found: Any, micro_batches: int) -> float:
     ("name", "ranks", "micro_batches", "virtual"),
     [
         ("ScheduleGPipe", 2, 4, 1),
-        ("ScheduleGPipe", 4, 4, 1),
+        pytest.param("ScheduleGPipe", 4, 4, 1, marks=pytest.mark.nightly),
         ("Schedule1F1B", 2, 4, 1),
-        ("Schedule1F1B", 4, 8, 1),
+        pytest.param("Schedule1F1B", 4, 8, 1, marks=pytest.mark.nightly),
         ("ScheduleInterleaved1F1B", 2, 4, 2),
         pytest.param("ScheduleInterleaved1F1B", 4, 8, 2, marks=pytest.mark.nightly),
         ("by_hand", 4, 4, 1),

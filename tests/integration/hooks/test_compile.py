@@ -12,7 +12,11 @@ import pytest
 
 from tests.integration.hooks.compile_loops import BATCH, EVALUATED, LOOPS, STEPS
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]  # the loops of two processes, in the first test
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow,
+    pytest.mark.nightly,
+]  # the loops of two processes, in the first test
 COMPILES_WITHIN_THE_UPDATE = ("optimizer.step under a gradient scaler",)
 """Counted at the next update, as the hook around this one has already asked."""
 

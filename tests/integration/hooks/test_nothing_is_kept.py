@@ -308,7 +308,7 @@ def test_nothing_of_a_step_is_alive_after_it(device: str, tmp_path: Path, group:
     assert len(Run(tmp_path / "run").rows) > STEPS
 
 
-IN_CI = ["gan", "closure", "gradient_scaler"]
+IN_CI = ["gan"]
 
 
 @pytest.mark.slow

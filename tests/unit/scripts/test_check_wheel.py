@@ -15,7 +15,7 @@ NO_REGISTRY = ("No matching distribution found", "Could not find a version")
 
 
 @pytest.mark.slow
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_it_is_complete_and_works_without_torch() -> None:
     command = [sys.executable, check_wheel.__file__]

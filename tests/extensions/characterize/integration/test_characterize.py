@@ -124,6 +124,7 @@ def test_stalls_come_out_where_they_were_put(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.dist
 def test_two_ranks(characterize: Callable[..., dict[str, Any]], data: Path, tmp_path: Path) -> None:
     script = TRAINING.encode()

@@ -34,6 +34,7 @@ def test_every_experiment_of_the_issue_is_there_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(torch.version.cuda is not None, reason="the simulated device needs a CPU build of torch")
 def test_a_rehearsal_prints_every_row_and_what_the_simulation_knows_is_right(tmp_path: Path) -> None:
     chosen = ("loader-1.5", "copy-pinned", "open-capture", "nsight")

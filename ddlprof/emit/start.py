@@ -108,7 +108,7 @@ class Start:
         hidden = any(_HIDDEN in word for word in self.words)
         return [
             *self.of_machines(how, {**fill_in, **script}, *([self._spot()] if self.machine.is_spot else []), *more),
-            *([f"{_HIDDEN} stands for a credential that was left out of the run's files."] if hidden else []),
+            *([f"{_HIDDEN} stands for what may be a credential, which no run holds: put it back."] if hidden else []),
             "This run is measured, too: without `-m ddlprof run ...` the training is the same.",
         ]
 

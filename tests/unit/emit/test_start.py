@@ -74,7 +74,7 @@ def test_what_is_missing_is_said() -> None:
     assert "  YOUR_SCRIPT: the training script and its arguments" in replace(ONE, words=()).comments("x", {})
     assert not any("YOUR_SCRIPT" in line for line in ONE.comments("x", {}))
     hidden = replace(ONE, words=("train.py", "--token", "***"))
-    assert any("stands for a credential" in line for line in hidden.comments("x", {}))
+    assert any("stands for what may be a credential" in line for line in hidden.comments("x", {}))
     assert torchrun((), 1, 1, "out", "", "")[-1] == "  YOUR_SCRIPT"
 
 

@@ -25,10 +25,12 @@ from ddlprof.model.source_locations import (
     CHECKPOINT,
     DECOMPOSES,
     DERIVES,
+    DERIVES_EACH,
     EVALUATION,
     FORWARD,
     LOGGING,
     LOOP,
+    ONE_HOT,
     OWN_LOOP,
     PARAMETRIZED,
     ROLLOUT,
@@ -366,7 +368,10 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the instruction does not tell its columns")
-@pytest.mark.parametrize(("name", "word"), [("svd", DECOMPOSES), ("grad", DERIVES), ("gradient", ""), ("relu", "")])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("svd", DECOMPOSES), ("grad", DERIVES), ("gradient", ""), ("each", DERIVES_EACH), ("hot", ONE_HOT), ("relu", "")],
+)
 def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
     release, begun = threading.Event(), threading.Event()
 
@@ -375,7 +380,7 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
             begun.set()
             release.wait()
 
-        grad = relu = svd
+        grad = one_hot = relu = svd
 
     def penalty() -> None:
         algebra = Algebra()
@@ -385,6 +390,11 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
             algebra.grad(create_graph=True)
         elif name == "gradient":
             algebra.grad(create_graph=False)
+        elif name == "each":
+            for _ in range(1):
+                algebra.grad()
+        elif name == "hot":
+            algebra.one_hot()
         else:
             algebra.relu()
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 _LINES = re.compile(r":(\d+)-\d+ ")
-_LIKELIER = 20
-"""So many times as likely as the lines before it is the tensor of a sample to be looked at, at most, for the time that
-they take: it lets the interpreter's lock go, where a look on a busy machine gets in."""
+_SEEN = 2
+"""So many looks at a line before the tensor of a sample are no chance. They do not tell how long it takes: where the
+tensor lets the interpreter's lock go, looks on a busy machine get in a hundred times as easily."""
 
 
 _UNKNOWN = (in_data(""), in_data(TENSOR))
@@ -56,7 +56,7 @@ class DataLines:
         inside = [(at, each) for each in alike if (at := _number(each.place.text)) is not None]
         before = [(at, each) for at, each in inside if at < number]
         known = max(before, key=lambda each: (each[1].place.what not in _UNKNOWN) * each[1].share, default=None)
-        if known is None or known[1].place.what in _UNKNOWN or _LIKELIER * known[1].share < line.share:
+        if known is None or known[1].place.what in _UNKNOWN or round(known[1].share * self.inner.samples) < _SEEN:
             return None
         if any(each.place.what in _UNKNOWN and each.share > known[1].share for _, each in before):
             return None

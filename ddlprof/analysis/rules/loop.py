@@ -118,7 +118,10 @@ _AT_LINE = {
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
 _MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
-_LOADER = "if a batch is made there, workers of a DataLoader do it beside computing"
+_LOADER = (
+    "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
+    "samples, or workers of a DataLoader beside computing"
+)
 """Advice for such a line of a loop that loads its batches itself."""
 _SEND_LESS = "less often, or several values in one call"
 """Advice for a line that is also one whose collectives the run knows."""

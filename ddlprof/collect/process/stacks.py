@@ -345,6 +345,8 @@ def _main_package() -> str:
     return spec.name.partition(".")[0] if spec is not None and spec.name != "__main__" else ""
 
 
+_BOOKKEEPING = "ddlprof.collect.steps"
+"""Where ddlprof works for itself: it reads files, which lets the lock go, so that looks fall on it."""
 _MOST_WAITING = 1000
 _PLACES_A_STEP = 20
 
@@ -390,6 +392,8 @@ class StackSampler:
         if here is Where.ELSEWHERE and work is None:
             return
         stack = stack_of_thread(thread or 0)
+        if stack and stack[0].module.startswith(_BOOKKEEPING):
+            return
         if here is Where.DATA:
             self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
             return

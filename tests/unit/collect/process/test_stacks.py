@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddlprof.collect.process.frames import stack_of_thread
+from ddlprof.collect.process.frames import StackFrame, stack_of_thread
 from ddlprof.collect.process.moments import Where, compute_work, where
 from ddlprof.collect.process.stacks import CodeLocator, StackSampler
 from ddlprof.collect.steps.no_grad import NoGradCalls
@@ -142,6 +142,19 @@ def test_what_the_hooks_know_of_a_line(waiting: int, events: list[Event], flags:
     sampler.sample(waiting, events, 1)
     ((place, _),) = sampler.of_step(2, flags).other.items()
     assert place.what == what
+
+
+def test_what_ddlprof_does_for_itself_is_no_line_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a file after each forward, where many looks would fall."""
+    ours = StackFrame((lambda: None).__code__, 0, "ddlprof.collect.steps.loop")
+    wrapper = ours._replace(module="ddlprof.collect.hooks.host_reads")  # what it calls is the script's
+    user = StackFrame(compile("x = 1", __file__, "exec"), 0, "__main__")
+    for inner, number in ((ours, 0), (wrapper, 1)):
+        stack = [inner, user]
+        monkeypatch.setattr("ddlprof.collect.process.stacks.stack_of_thread", lambda _, stack=stack: stack)
+        sampler = StackSampler()
+        sampler.sample(1, [event(Kind.FORWARD_BEGIN), event(Kind.FORWARD_END)], 1)
+        assert len(sampler.of_step(2, 0).other) == number
 
 
 def test_a_thread_that_is_gone() -> None:

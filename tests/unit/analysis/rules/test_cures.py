@@ -285,3 +285,11 @@ def test_what_is_gathered_may_be_a_sum() -> None:
     assert "all_reduce of those of each rank" in told.next
     (told,) = found("own_messages", by(at_line(1, 1e8), GRADIENTS))
     assert "all_reduce of those of each rank" not in told.next
+
+
+def test_more_workers_than_cores_are_told_by_their_number() -> None:
+    """Where they compute: those that wait for storage take no processor from the training."""
+    starved: dict[str, Any] = {"queued_share": 0.3, "loader_workers": 16, "cores_per_rank": 2}
+    for cost, told in (None, True), (SampleCost(1e-3, None, 1e-4), True), (SampleCost(1e-4, None, 1e-3), False):
+        (finding,) = found("shared_machine", facts(**starved, loader=cost))
+        assert ("DataLoader(num_workers=2) in place of 16" in finding.next) is told

@@ -12,13 +12,19 @@ from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, fun
 from ddlprof.analysis.thresholds import LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import DATA_CALLER, in_data
+from ddlprof.model.source_locations import DATA_CALLER, TENSOR, SourceLocation, in_data
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
 
 
 _LINES = re.compile(r":(\d+)-\d+ ")
+_SEEN = 2
+"""So many looks at a line before the tensor of a sample are no chance. They do not tell how long it takes: where the
+tensor lets the interpreter's lock go, looks on a busy machine get in a hundred times as easily."""
+
+
+_UNKNOWN = (in_data(""), in_data(TENSOR))
 
 
 @dataclass(frozen=True)
@@ -37,13 +43,31 @@ class DataLines:
     def main(self) -> SourceShare | None:
         """The place with most of the time, if that is sure: a line, or the line that called it, or a function."""
         inner, outer = (next((each for each in found.shares if each.sure), None) for found in (self.inner, self.outer))
-        function = self._function_around(inner) if inner is not None else None
+        function = (self._before_tensor(inner) or self._function_around(inner)) if inner is not None else None
         return function or inner or outer or _function(self.inner)
+
+    def _before_tensor(self, line: SourceShare) -> SourceShare | None:
+        """The lines from the one whose work is known up to the tensor that is made of it, together: looks do not tell
+        their times apart."""
+        name, number = function_of(line.place.text), _number(line.place.text)
+        if line.place.what != in_data(TENSOR) or number is None:
+            return None
+        alike = (each for each in self.inner.shares if function_of(each.place.text) == name)
+        inside = [(at, each) for each in alike if (at := _number(each.place.text)) is not None]
+        before = [(at, each) for at, each in inside if at < number]
+        known = max(before, key=lambda each: (each[1].place.what not in _UNKNOWN) * each[1].share, default=None)
+        if known is None or known[1].place.what in _UNKNOWN or round(known[1].share * self.inner.samples) < _SEEN:
+            return None
+        if any(each.place.what in _UNKNOWN and each.share > known[1].share for _, each in before):
+            return None
+        share = sum(each.share for at, each in inside if known[0] <= at <= number)
+        file, _, function = name.rpartition(" ")
+        return SourceShare(SourceLocation(f"{file}:{known[0]}-{number} {function}", known[1].place.what), share, True)
 
     def _function_around(self, line: SourceShare) -> SourceShare | None:
         """The function that has more than the line, where it is not known what the line does: a look falls on the
         lines of a function that let the interpreter's lock go."""
-        if line.place.what != in_data(""):
+        if line.place.what not in _UNKNOWN:
             return None
         name = function_of(line.place.text)
         inside = [each for each in self.inner.shares if function_of(each.place.text) == name]
@@ -53,7 +77,7 @@ class DataLines:
         around = next((each for each in self.inner.wider if _name(each.place.text) == name), None)
         if around is None or share < MORE_THAN_A_LINE * line.share:
             return None
-        works = [what for what, part in known.items() if what != in_data("") and part >= LINE_SHARE * share]
+        works = [what for what, part in known.items() if what not in _UNKNOWN and part >= LINE_SHARE * share]
         return replace(around, place=around.place._replace(what=max(works, key=known.__getitem__, default=in_data(""))))
 
 
@@ -69,6 +93,12 @@ def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
 def _name(text: str) -> str:
     """The function of a place of one or several lines."""
     return function_of(_LINES.sub(r":\1 ", text))
+
+
+def _number(text: str) -> int | None:
+    """The number of the line of a place; None if it is of several lines, or of another form."""
+    number = text.rpartition(" ")[0].rpartition(":")[2]
+    return int(number) if number.isdigit() and number.isascii() else None
 
 
 def _function(found: Sources) -> SourceShare | None:

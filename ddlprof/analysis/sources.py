@@ -20,13 +20,19 @@ from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     BETWEEN,
+    CHECKPOINT,
     DECOMPOSES,
     DERIVES,
+    DERIVES_EACH,
+    EVALUATION,
+    FORWARD,
     LOGGING,
     LOOP,
+    ONE_HOT,
     OWN_LOOP,
     PARAMETRIZED,
     PLOT,
+    ROLLOUT,
     STEPPING,
     UPDATE,
     SourceLocation,
@@ -87,6 +93,12 @@ def start_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     return sources_of(ranks, lambda place: place.is_of_start, Flag.WARMUP)
 
 
+def between_sources(ranks: Sequence[RankAnalysis]) -> Sources:
+    """The lines that worked in steps with an evaluation, a checkpoint or the begin of an epoch, but for these."""
+    flags = Flag.EVALUATION | Flag.CHECKPOINT | Flag.EPOCH_START
+    return sources_of(ranks, lambda place: not (place.is_of_data or place.is_of_start or place.what in _TIMED), flags)
+
+
 def sources_of(
     ranks: Sequence[RankAnalysis], wanted: Callable[[SourceLocation], bool], flag: Flag | None = None
 ) -> Sources:
@@ -94,7 +106,9 @@ def sources_of(
     return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag)
 
 
-PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, "")
+_TIMED = (EVALUATION, FORWARD, ROLLOUT, CHECKPOINT)
+"""Words of what is timed by itself."""
+PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, "")
 """Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
 optimizers, and in all that follows a backward."""
 UPDATES, AFTER_BACKWARD = (UPDATE,), (BETWEEN, STEPPING, UPDATE)

@@ -6,6 +6,7 @@ built. Make every change in both files; tests/property/test_cores.py compares th
 Rare work is done in Python, by a method or by a hook that is None most of the time. The interpreter's lock is held
 throughout, so events cannot interleave unless a hook or a clock in Python is called in between. */
 
+#define _GNU_SOURCE
 #define Py_LIMITED_API 0x030a0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -13,6 +14,13 @@ throughout, so events cannot interleave unless a hook or a clock in Python is ca
 #include <string.h>
 #include <structmember.h>
 #include <time.h>
+#ifndef _WIN32
+#include <dlfcn.h>
+#include <pthread.h>
+#endif
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 enum { /* as ddlprof.model.events.Kind */
     DATA_BEGIN = 0, DATA_END = 1, FORWARD_BEGIN = 3, FORWARD_END = 4, BACKWARD_BEGIN = 5, BACKWARD_END = 6,
@@ -975,10 +983,49 @@ static PyObject *forget_collections(PyObject *module, PyObject *unused)
 /* -- the helper thread's naps -------------------------------------------------------------------------------------- */
 
 #define HAND_OVER_US 1000 /* the longest time for which the main thread stands still for a look */
+#define SHORT_US 20       /* the time after which a look insists on the lock, in place of the interpreter's 5 ms */
 #define WAIVED 10         /* naps after which nothing is asked, as the helper got no processor in that time */
 
 static PyThread_type_lock bell, taken; /* both held: by nobody in particular */
 static volatile int rung, asked, queued, parked, waived;
+
+/* Before Python 3.13 the main thread is not told of a call that another thread leaves for it: it finds the call when it
+next takes the lock, so after one that lets it go, and there the thread that waits for the lock gets in first. Looks
+would fall on such calls only, whatever else takes the time. A thread that has waited for the switch interval does tell
+it, so the interval is short for as long as a look waits. In 3.12 it can only be set with the lock in hand. */
+static void (*set_interval)(unsigned long);
+static unsigned long (*get_interval)(void);
+static volatile unsigned long usual; /* the interval, while it is short; else 0 */
+
+static void shorten(void)
+{
+    unsigned long now = set_interval != NULL && !usual ? get_interval() : 0;
+    if (now > SHORT_US) {
+        usual = now;
+        set_interval(SHORT_US);
+    }
+}
+
+static void lengthen(void)
+{
+    if (usual && get_interval() == SHORT_US) /* else somebody has set another one */
+        set_interval(usual);
+    usual = 0;
+}
+
+static void find_interval(void)
+{
+#ifndef _WIN32
+    PyObject *version = PySys_GetObject("hexversion");
+    if (version == NULL || PyLong_AsLong(version) >= 0x030c0000)
+        return;
+    void *set = dlsym(RTLD_DEFAULT, "_PyEval_SetSwitchInterval"), *get = dlsym(RTLD_DEFAULT, "_PyEval_GetSwitchInterval");
+    if (set != NULL && get != NULL && pthread_atfork(NULL, NULL, lengthen) == 0) { /* nobody looks in a child */
+        memcpy(&get_interval, &get, sizeof get);
+        memcpy(&set_interval, &set, sizeof set);
+    }
+#endif
+}
 
 /* Runs in the main thread, between two instructions of Python code, as a switch of threads would. */
 static int hand_over_lock(void *unused)
@@ -1010,6 +1057,11 @@ static PyObject *nap(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "Lp", &us, &look))
         return NULL;
     PyLockStatus status;
+#ifdef __linux__
+    static _Thread_local int exact; /* the kernel would make SHORT_US some 50 longer */
+    if (!exact && set_interval != NULL)
+        exact = prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL) == 0;
+#endif
     Py_BEGIN_ALLOW_THREADS
     status = PyThread_acquire_lock_timed(bell, us, 0);
     if (status != PY_LOCK_ACQUIRED && look) {
@@ -1019,9 +1071,11 @@ static PyObject *nap(PyObject *module, PyObject *arguments)
             asked = queued = 1;
             if (Py_AddPendingCall(hand_over_lock, NULL) < 0)
                 queued = 0;
+            shorten();
         }
     }
     Py_END_ALLOW_THREADS
+    lengthen();
     asked = 0;
     if (parked) {
         parked = 0;
@@ -1060,6 +1114,7 @@ PyMODINIT_FUNC PyInit__core(void)
     loop_type = (PyTypeObject *)PyType_FromSpec(&loop_spec);
     log_type = (PyTypeObject *)PyType_FromSpec(&log_spec);
     append_name = PyUnicode_InternFromString("append");
+    find_interval();
     bell = PyThread_allocate_lock();
     taken = PyThread_allocate_lock();
     PyObject *source = PyLong_FromLongLong(SOURCE); /* kept, as the types are */

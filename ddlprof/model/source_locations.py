@@ -40,7 +40,11 @@ PARAMETRIZED = "parametrized"
 DECOMPOSES = "decomposes"
 """Of forwards and losses: a line that decomposes or inverts matrices."""
 DERIVES = "derives"
-"""The same for a line that computes gradients (`torch.autograd.grad`)."""
+"""The same for a line that computes gradients (`torch.autograd.grad`) which have gradients themselves."""
+DERIVES_EACH = "derives each"
+"""The same for a line in a loop of the script that computes gradients."""
+ONE_HOT = "one-hot"
+"""The same for a line that makes one-hot vectors."""
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 
@@ -70,6 +74,14 @@ QUERIES = "queries"
 """Asks a database."""
 PARSES = "parses"
 """Makes objects of text or bytes."""
+READS = "reads"
+"""Reads all lines of a file."""
+UNPACKS = "unpacks"
+"""Decompresses data."""
+COPIES = "copies"
+"""Copies the objects of a sample, with all that is in them."""
+ASKS = "asks"
+"""Asks the process of a `multiprocessing.Manager`."""
 SEARCHES = "searches"
 """Lists the files of a folder."""
 STARTS = "starts"
@@ -79,6 +91,8 @@ SAMPLER = "sampler"
 PER_SAMPLE = "per sample"
 """Code of torch's that takes single samples and joins them."""
 
+TENSOR = "tensor"
+"""Makes the tensor of one sample, which is soon done, but lets the interpreter's lock go."""
 WHOLE = "whole"
 """Code of torch's that takes whole batches by their indices."""
 
@@ -90,12 +104,12 @@ def in_data(what: str) -> str:
 
 def data_work() -> tuple[str, ...]:
     """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
-    return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES)
+    return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES, READS, UNPACKS, COPIES, ASKS)
 
 
 def data_words() -> tuple[str, ...]:
     """All words for places at which batches are made."""
-    return (DATA_CALLER, *map(in_data, ("", *data_work(), STARTS, SAMPLER, PER_SAMPLE, WHOLE)))
+    return (DATA_CALLER, *map(in_data, ("", *data_work(), STARTS, SAMPLER, PER_SAMPLE, TENSOR, WHOLE)))
 
 
 class SourceLocation(NamedTuple):

@@ -26,7 +26,7 @@ _CHECKPOINT = "torch.utils.checkpoint"
 _SOONEST = 1 << 62
 _NO_ARGUMENTS: dict[str, Any] = {}
 _ARGUMENTS = frozenset({"normalized_shape", "group", "groups", "transposed", "kernel_size", "dim", "hidden_size",
-    "bidirectional", "batch_first", "training", "is_causal"})  # fmt: skip
+    "bidirectional", "batch_first", "training", "is_causal", "sparse"})  # fmt: skip
 """Arguments, other than sizes, from which sizes or FLOPs follow."""
 
 

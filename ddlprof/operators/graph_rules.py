@@ -218,7 +218,8 @@ def class_loss(node: Node) -> Iterator[Operator]:
 
 
 def lookup(node: Node) -> Iterator[Operator]:
-    """Taking rows of a table. Backward fills the table's gradient with zeros and adds to some of its rows."""
+    """Taking rows of a table. Backward fills the table's gradient with zeros and adds to some of its rows, or makes one
+    of these rows alone (sparse)."""
     table, out, name = _known(node.source(0)), node.out, snake(node.name)
     indices = node.saved("indices") or node.saved("index")
     elementwise = node.name in ("Gather", "Take")
@@ -231,9 +232,11 @@ def lookup(node: Node) -> Iterator[Operator]:
     more = more if indices is None else (0.0, 0.0)
     read_too = None if indices is None else read
     yield operator("forward", "embedding", name, shape, (out, out, read_too), out.dtype, more=_where(out, more))
+    sparse = bool(node.seen.arguments.get("sparse"))
+    form = ("_sparse" if sparse else "_dense") if name == "embedding" else ""
     yield operator(
-        "backward", "embedding", f"{name}_dense_backward" if name == "embedding" else f"{name}_backward", shape,
-        (table, out, out, read_too), out.dtype, more=_where(out, more),
+        "backward", "embedding", f"{name}{form}_backward", shape,
+        (None if sparse else table, out, out, read_too), out.dtype, more=_where(out, more),
         launches=formulas.embedding_backward_launches(shape[0]),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from math import ceil
 from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.switches import unused_rows
 from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
     FINDING_STEPS,
@@ -19,7 +20,8 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
 )
 from ddlprof.base.units import either, gib, percent, significant, size
-from ddlprof.model.issuers import BUFFERS, FSDP, FSDP2, OF_SCRIPT, REDUCER
+from ddlprof.model.issuers import BUFFERS, FSDP, FSDP2, OF_SCRIPT, REDUCER, SHARDED_OPTIMIZER
+from ddlprof.model.operators import ELEMENT_BYTES
 
 _SEVERAL_EXCHANGES = 1.5
 """More exchanges of all gradients in a step are too many. DDP makes one, or one for each micro-batch; where it is not
@@ -30,6 +32,8 @@ _ALL_GRADIENTS = 0.5
 _SHARDED = ("fsdp", "ddp+fsdp")
 _PASSES_OF_UNIT = 3
 """FSDP gathers the parameters of a unit in forward and in backward, and then scatters its gradients."""
+_UNUSED_SHARE = 0.5
+"""From this share of the gradients on, rows of embeddings that nobody looks up are what the exchange is about."""
 _IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 """The precisions whose gradients have four bytes."""
 
@@ -50,6 +54,8 @@ def bucket_size(facts: Facts) -> Issue | None:
     """Finds gradients sent in many small messages, or in one message when nothing is left to compute."""
     if facts.training.strategy in _SHARDED:
         return _small_units(facts)
+    if facts.training.strategy == "zero":
+        return _small_parameters(facts)
     exposed, sent = exposed_s(facts, facts.issued.of(REDUCER)), facts.reductions
     if exposed is None or sent is None or facts.training.strategy != "ddp" or not facts.model.gradient_bytes:
         return None
@@ -95,6 +101,22 @@ def _small_units(facts: Facts) -> Issue | None:
                  gain_s=min(exposed, (number - enough) * fastest_s))  # fmt: skip
 
 
+def _small_parameters(facts: Facts) -> Issue | None:
+    """The issue of a sharded optimizer that sends each parameter by itself after its update."""
+    sent = facts.issued.of(SHARDED_OPTIMIZER)
+    exposed, number, sizes = exposed_s(facts, sent), sum(each.number for each in sent), sum(each.bytes for each in sent)
+    enough = max(facts.world_size, ceil(sizes / BUCKET_BYTES))
+    small = sizes < SMALL_BUCKET_BYTES * number
+    if exposed is None or not small or number < max(SMALL_BUCKETS, 4 * enough):
+        return None
+    evidence = f"the optimizer sends {number:.0f} messages a step of {size(sizes / number)}; computing waits "
+    evidence += f"{facts.scale.time(exposed)} for them"
+    return Issue("parameters are sent one by one after their update", evidence,
+                 "ZeroRedundancyOptimizer(..., parameters_as_bucket_view=True): one message for each rank; or a plain "
+                 "optimizer, where memory has room for its states", facts.steady_steps,
+                 share_of_step(facts, exposed), about="comm", gain_s=exposed * (1 - enough / number))  # fmt: skip
+
+
 def gradient_traffic(facts: Facts) -> Issue | None:
     """Finds ranks that exchange more bytes than the links carry while the ranks compute."""
     others = [each for each in facts.issued.kinds if each.place.what not in (BUFFERS, *OF_SCRIPT)]
@@ -118,8 +140,20 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     title = "exchanges take long, though they carry little"
     if not _mostly_latency(facts):
         title = "links carry less than the ranks exchange"
+    gain, rows = exposed / 2 if halves else None, _unused_share(facts)
+    if rows is not None:
+        gain = rows * exposed
+        evidence += f"; {percent(rows)} of the gradients are rows of embeddings that no sample of the step looks up"
     return Issue(title, evidence, less_communication(facts), facts.steady_steps,
-                 share_of_step(facts, exposed), gain_s=exposed / 2 if halves else None, about="comm")  # fmt: skip
+                 share_of_step(facts, exposed), gain_s=gain, about="comm")  # fmt: skip
+
+
+def _unused_share(facts: Facts) -> float | None:
+    """The share of what DDP exchanges that is of rows of embeddings which no sample of the step looks up; None where it
+    is small, or not known."""
+    share = ELEMENT_BYTES["fp32"] * unused_rows(facts)[0] / (facts.model.gradient_bytes or float("inf"))
+    plain = facts.training.strategy == "ddp" and not facts.training.comm_hook
+    return share if plain and facts.training.precision in _IN_FLOAT32 and _UNUSED_SHARE <= share <= 1.0 else None
 
 
 def exchanges_too_often(facts: Facts) -> bool:
@@ -154,6 +188,11 @@ def less_communication(facts: Facts) -> str:
         return "larger batches, or faster links between the ranks"
     if facts.training.strategy != "ddp":
         return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
+    if _unused_share(facts) is not None:
+        return (
+            "nn.Embedding(..., sparse=True), and its weight in an optimizer of its own (SparseAdam, SGD, Adagrad): the "
+            "rows that a step looks up are exchanged, and no others"
+        )
     accumulates = (facts.training.micro_batches or 1) > 1
     hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
     unknown = ", where there is no hook" if facts.training.comm_hook is None else ""

@@ -366,11 +366,16 @@ def free_processors(facts: Facts) -> str:
     threads, workers = facts.training.cpu_threads or 1, facts.training.loader_workers or 0
     cores = facts.host.cores_per_rank
     others = facts.shares_machine or facts.crowded
+    cost = facts.loader  # workers that wait for storage take no processor
+    many = cores is not None and workers > cores and (cost is None or cost.cpu_s >= (cost.blocked_s or 0.0))
     return either(
+        f"DataLoader(num_workers={cores}) in place of {workers} (a rank has {count(cores or 0, 'core')})"
+        if many
+        else None,
         f"OMP_NUM_THREADS={cores}" if facts.crowded else None,
         "end the other work on the machine" if others else None,
         "give the training processors of its own" if others else None,
-        "fewer loader workers" if workers and cores is not None and threads + workers > cores else None,
+        "fewer loader workers" if workers and cores is not None and threads + workers > cores and not many else None,
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
         None if others else "a machine with more cores",
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.contention import is_starved, other_cores
@@ -34,7 +33,7 @@ from ddlprof.analysis.rules.signals import (
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves, lone_evaluator
 from ddlprof.analysis.slowing import Slowing, find_slowing
-from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, compute_sources, start_sources
+from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, between_sources, compute_sources, start_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -198,6 +197,8 @@ class Facts:
     """The lines at which batches are made."""
     starting: Sources = field(default_factory=lambda: Sources(0, []))
     """The lines that worked before the first step."""
+    between: Sources = field(default_factory=lambda: Sources(0, []))
+    """The lines that worked beside evaluations, checkpoints and begins of epochs."""
     most_gained_s: dict[str, float] = field(default_factory=dict)
     """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
 
@@ -343,6 +344,7 @@ def gather_facts(
         job=job,
         data_lines=data_lines(headline.ranks),
         starting=start_sources(headline.ranks),
+        between=between_sources(headline.ranks),
         most_gained_s=_most_gained(headline),
     )
 
@@ -488,10 +490,7 @@ def _device_bytes(host: dict[str, Any]) -> int | None:
     return sizes[0] if len(set(sizes)) == 1 else None
 
 
-def _known(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(values[~np.isnan(values)])
-
-
 def _most(ranks: Sequence[RankAnalysis], name: str) -> int | None:
-    values = np.concatenate([_known(rank.data.context[name]) for rank in ranks])
-    return int(values.max()) if len(values) else None
+    values = np.concatenate([rank.data.context[name] for rank in ranks])
+    known = values[~np.isnan(values)]
+    return int(known.max()) if len(known) else None

@@ -76,7 +76,7 @@ def read_beyond(facts: Facts) -> float | None:
 
 def made_at(line: SourceShare) -> str:
     """Advice for the line at which most of the making of batches is spent."""
-    action = _advice_at(line) or "do it once and keep the result, for whole batches, or before the training"
+    action = AT_LINE.get(_work(line)) or "do it once and keep the result, for whole batches, or before the training"
     return f"{action} ({line.place.text}, {percent(line.share)} of what batches take)"
 
 
@@ -87,7 +87,12 @@ def _line_is_known(facts: Facts) -> bool:
 
 def _advice_at(line: SourceShare) -> str | None:
     """Advice for what the line does, where it is known and takes most of the time."""
-    return AT_LINE.get(line.place.what.partition(" ")[2]) if line.share >= LINE_CURE_SHARE else None
+    return AT_LINE.get(_work(line)) if line.share >= LINE_CURE_SHARE else None
+
+
+def _work(line: SourceShare) -> str:
+    """What the line does; empty if it is not known."""
+    return line.place.what.partition(" ")[2]
 
 
 def _takes_whole_batches(facts: Facts) -> bool:

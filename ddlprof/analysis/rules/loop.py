@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
-from ddlprof.analysis.rules.own_communication import many_messages, sent_objects
+from ddlprof.analysis.rules.own_communication import GATHER_LESS, many_messages, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
-from ddlprof.analysis.sources import SourceShare
+from ddlprof.analysis.sources import MORE_THAN_A_LINE, SourceShare, function_of
 from ddlprof.analysis.thresholds import (
     FINDING_STEPS,
     JOB_EVENTS,
@@ -22,10 +22,14 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import percent, scale_for
 from ddlprof.model import source_locations
 from ddlprof.model.issuers import OBJECTS, OF_SCRIPT
+from ddlprof.model.source_locations import SourceLocation
 
 _COLLECTED = 0.5
 """Of the time at a line: then most of it may be the garbage collector's."""
-LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
+LESS_ROLLOUT = (
+    "collect with larger batches, with an inference engine, or in other processes while the training goes on; if it is "
+    "to evaluate: less often, or on fewer samples"
+)
 _ONCE_OR_LESS = (
     "what is the same in each step can be done once, before the loop, and what the step need not wait for less often, "
     "or in another process"
@@ -51,7 +55,8 @@ _AT_LINE = {
     source_locations.COPY: (
         "copying at",
         "copy only the states that are needed, and less often; an average of weights in place "
-        "(torch._foreach_lerp_, torch.optim.swa_utils.AveragedModel)",
+        "(torch._foreach_lerp_, torch.optim.swa_utils.AveragedModel); weights of a task without a copy of the model "
+        "(torch.func.functional_call)",
     ),
     source_locations.COLLECT: (
         "collecting garbage at",
@@ -92,6 +97,16 @@ _AT_LINE = {
         "if it is a penalty: in every 16th step only, with 16 times its weight (lazy regularisation), or on a part of "
         "the batch; gradients of several outputs at once (torch.func.vmap, is_grads_batched=True)",
     ),
+    source_locations.DERIVES_EACH: (
+        "computing gradients in the loop at",
+        "where none needs the one before, all in one call: over samples torch.func.vmap(torch.func.grad(loss)) with "
+        "torch.func.functional_call, over outputs of one graph torch.autograd.grad(..., is_grads_batched=True)",
+    ),
+    source_locations.ONE_HOT: (
+        "making one-hot vectors at",
+        "the numbers themselves: nn.Embedding, or weight[numbers], in place of a product with one-hot vectors, and "
+        "cross_entropy or gather for a choice of columns",
+    ),
     **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
     # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
     source_locations.LISTS: (
@@ -103,10 +118,17 @@ _AT_LINE = {
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
 _MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
-_LOADER = "if a batch is made there, workers of a DataLoader do it beside computing"
+_LOADER = (
+    "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
+    "samples, or workers of a DataLoader beside computing"
+)
 """Advice for such a line of a loop that loads its batches itself."""
 _SEND_LESS = "less often, or several values in one call"
 """Advice for a line that is also one whose collectives the run knows."""
+_COSTLY = (
+    source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.DERIVES_EACH, source_locations.ONE_HOT,
+)  # fmt: skip
+"""The kinds of work in forwards and losses that `costly_line` speaks of."""
 _OWN_RULES = (
     source_locations.RESULT,
     source_locations.LOGGING,
@@ -164,15 +186,23 @@ def slow_line(facts: Facts) -> Issue | None:
     if line is None or line.place.what in _OWN_RULES:
         return None
     issue = _line(facts, "the loop waits at one line", line.place.what)
-    sends = [each for each in facts.issued.of(*OF_SCRIPT) if line.place.text in (each.place.text, each.place.caller)]
+    sends = [each for each in facts.issued.of(*OF_SCRIPT) if _is_at(line, each.place)]
     if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
         return None
     if sends and many_messages(facts) is not None:
         return None
     if issue is not None and sends:
-        issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_LESS)
+        less = f"{_SEND_LESS}; {GATHER_LESS}" if any("gather" in each.op for each in sends) else _SEND_LESS
+        issue = replace(issue, title="the loop waits at a line that communicates", next=less)
     collected = issue is not None and facts.collector_s >= _COLLECTED * (issue.gain_s or 0.0)
     return None if collected else issue  # the collector runs at whichever line makes objects
+
+
+def _is_at(line: SourceShare, place: SourceLocation) -> bool:
+    """Whether a collective is issued at the line, or is called from there, or in the function in which the line uses
+    what came of it."""
+    in_function = line.place.what == "" and function_of(line.place.text) == function_of(place.text) and place.caller
+    return line.place.text in (place.text, place.caller) or bool(in_function)
 
 
 def parametrized(facts: Facts) -> Issue | None:
@@ -181,10 +211,9 @@ def parametrized(facts: Facts) -> Issue | None:
 
 
 def costly_line(facts: Facts) -> Issue | None:
-    """Finds a line of forward or loss that decomposes matrices, or computes gradients that have gradients."""
+    """Finds a line of forward or loss that decomposes matrices, makes one-hot vectors, or computes gradients."""
     found = (
-        _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True)
-        for what in (source_locations.DECOMPOSES, source_locations.DERIVES)
+        _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True) for what in _COSTLY
     )
     issue = next(filter(None, found), None)  # the training may be about just that
     return None if issue is None else replace(issue, severity="info" if (issue.share or 0) < WARN_SHARE else "warning")
@@ -210,13 +239,15 @@ def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) ->
     places = [*facts.computing.shares, *(facts.computing.wider if wider else ())]
     sure = (each for each in places if each.sure and each.place.what == what)
     line, step, forward = next(sure, None), facts.mean_s("step"), facts.mean_s("compute_forward")
+    if forward is None and what == source_locations.DERIVES_EACH:  # without a backward, parts are not told apart
+        forward = passes_s(facts)
     if line is None or not step or forward is None or not python_counts(facts):
         return None
     gain = line.share * (forward if what in (source_locations.LOGGING, source_locations.PLOT) else passes_s(facts))
     if gain < LINE_OF_STEP_SHARE * step:
         return None
     where, action = words_for_line(facts, line)
-    evidence = f"{percent(line.share)} of {facts.mean('compute_forward')} in forward and loss is {where}"
+    evidence = f"{percent(line.share)} of {facts.scale.time(forward)} in forward and loss is {where}"
     evidence += f" (of {facts.computing.samples} stack samples)"
     return Issue(title, evidence, action, facts.computing.samples, gain / step, gain_s=gain, about="compute")
 
@@ -246,6 +277,28 @@ def evaluation_share(facts: Facts) -> Issue | None:
         title = f"the job waits while rank {alone} alone evaluates"
         action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
     return _part_of_job(facts, "evaluation", "evaluations", title, action)
+
+
+def between_steps(facts: Facts) -> Issue | None:
+    """Finds a line of the script at which the job stands still between its steps, such as a metric of a validation."""
+    job, main = facts.job, facts.between.main
+    seconds = job.parts_s["idle"] if job is not None else None
+    if job is None or main is None or not seconds or job.wall_s <= 0:
+        return None
+    line = next((each for each in facts.between.wider if each.share >= MORE_THAN_A_LINE * main.share), main)
+    share, times = line.share * seconds / job.wall_s, max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0)
+    if share < WARN_SHARE:
+        return None
+    where, action = words_for_line(facts, line)
+    if line.place.what in ("", source_locations.OWN_LOOP):
+        action = (
+            "whole arrays or tensors in place of a loop of Python there (argsort, cumsum, all pairs compared at once), "
+            "fewer samples, or less often"
+        )
+    whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
+    evidence = f"{whole} are beside the steps, where the script evaluates, saves or begins an epoch; "
+    evidence += f"{percent(line.share)} of it is {where} (of {facts.between.samples} stack samples)"
+    return Issue("the job stands still between its steps", evidence, action, times, share, of="job")
 
 
 def after_checkpoints(facts: Facts) -> Issue | None:
@@ -313,7 +366,7 @@ RULES = (
          f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line in a loop for which a parametrization of torch's "
          "computes a weight, with a third of the stack samples of forwards and losses for certain", _LINE_REASON,
          LINE_SAMPLES, f"{_NO_SAMPLES}, the device has enough to do, or weights are cached", parametrized),
-    Rule("costly_line", "A line of forward or loss decomposes matrices or computes gradients",
+    Rule("costly_line", "A line of forward or loss decomposes matrices, makes one-hot vectors or computes gradients",
          f"{percent(LINE_OF_STEP_SHARE)} of the step, at such a line with a third of the stack samples of forwards and "
          "losses for certain", "never more than a warning, since the training may be about just that", LINE_SAMPLES,
          f"{_NO_SAMPLES}, or the device has enough to do", costly_line),
@@ -321,6 +374,12 @@ RULES = (
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
          "before it, and with momentum or moments", "an inner loop that begins anew has several updates", FINDING_STEPS,
          "the optimizer is none of torch's, or calls a closure", new_optimizers, hides=True),
+    Rule("between_steps", "The job stands still between its steps at a line of the script",
+         f"{percent(WARN_SHARE)} of the job's wall time, in steps with an evaluation, a checkpoint or the begin of an "
+         "epoch beyond these and what other steps take, at a line (else in a function, else from a line of the loop) "
+         "with a third of the stack samples then for certain", _JOB_REASON, JOB_EVENTS,
+         f"fewer than {LINE_SAMPLES} stack samples were taken then, or no line has {percent(LINE_SHARE)} for certain",
+         between_steps),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

@@ -25,6 +25,8 @@ from ddlprof.model.issuers import BUFFERS, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
 _ALL_GRADIENTS = 0.5
 """A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
 _NO_MORE = 1.5
+GATHER_LESS = "where only sums or means of it over all ranks are used, all_reduce of those of each rank"
+"""Advice for a line that gathers."""
 _WHOLE = 0.05
 """How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
 _DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
@@ -154,6 +156,8 @@ def own_messages(facts: Facts) -> Issue | None:
     else:
         title = "computing waits for communication of the script"
         action = f"{line.text}: less often, or beside computing: async_op=True, and wait() where the result is used"
+        if "gather" in line.ops:
+            action += f"; {GATHER_LESS}"
     return Issue(title, evidence, action, facts.steady_steps, share, gain_s=gain, about="comm")
 
 

@@ -324,14 +324,7 @@ def dense_embedding(facts: Facts) -> Issue | None:
     updated = sum(each.shape[0] * each.count for each in facts.operators if each.kind == "optimizer")
     if not step or not update or not updated or facts.training.strategy not in (None, "none", "ddp"):
         return None
-    unused, rows, used = 0.0, 0, 0
-    for each in facts.operators:
-        table = _table(each, facts.training.micro_batches or 1)
-        # A table that is also the weight of a product, as in language models, has gradients in all rows.
-        if table is None or any(set(table[::2]) <= set(other.shape) for other in facts.operators if other.flops):
-            continue
-        unused += (table[0] - table[1]) * table[2] * each.count
-        rows, used = max((rows, used), table[:2])
+    unused, rows, used = unused_rows(facts)
     share = min(1.0, unused / updated)
     if share * update < LINE_OF_STEP_SHARE * step:
         return None
@@ -345,6 +338,20 @@ def dense_embedding(facts: Facts) -> Issue | None:
     )
     return Issue("the update goes through all rows of an embedding", evidence, action, facts.steady_steps,
                  share * update / step, gain_s=share * update, about="compute")  # fmt: skip
+
+
+def unused_rows(facts: Facts) -> tuple[float, int, int]:
+    """The elements of embeddings in rows that no sample of a step looks up, and of the largest of these tables its rows
+    and those that a step looks up at most."""
+    unused, rows, used = 0.0, 0, 0
+    for each in facts.operators:
+        table = _table(each, facts.training.micro_batches or 1)
+        # A table that is also the weight of a product, as in language models, has gradients in all rows.
+        if table is None or any(set(table[::2]) <= set(other.shape) for other in facts.operators if other.flops):
+            continue
+        unused += (table[0] - table[1]) * table[2] * each.count
+        rows, used = max((rows, used), table[:2])
+    return unused, rows, used
 
 
 def _table(operator: Operator, micro_batches: int) -> tuple[int, int, int] | None:

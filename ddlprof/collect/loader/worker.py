@@ -19,6 +19,7 @@ from typing import Any
 from ddlprof.base.kept_file import KeptFile
 from ddlprof.base.real_process import getpid
 from ddlprof.base.real_time import time
+from ddlprof.collect import core
 from ddlprof.collect.install import replace
 from ddlprof.collect.loader.fetch_meter import Delivery, Fetch, FetchMeter
 from ddlprof.collect.process.worker_lines import WorkerLooks, packed, unpacked
@@ -188,7 +189,7 @@ class WorkerInit:
         if not meter.available:
             return
         ring = Ring(self.path)
-        looks = WorkerLooks(lambda counts: ring.put_lines(worker, counts))
+        looks = WorkerLooks(lambda counts: ring.put_lines(worker, counts), core.C and core.C.nap)
         looks.start()
         original: Any = getattr(kind, loader.CREATE_FETCHER)
         generation, slots = -1, itertools.count()

@@ -13,6 +13,8 @@ from typing import Protocol
 
 from ddlprof.collect.process.frames import INSTALLED, OURS, USER, StackFrame
 from ddlprof.model.source_locations import (
+    ASKS,
+    COPIES,
     DATA_CALLER,
     DECODES,
     DRAWS,
@@ -21,11 +23,14 @@ from ddlprof.model.source_locations import (
     PARSES,
     PER_SAMPLE,
     QUERIES,
+    READS,
     SAMPLER,
     SEARCHES,
     STARTS,
     TABLES,
+    TENSOR,
     TOKENISES,
+    UNPACKS,
     WHOLE,
     SourceLocation,
     in_data,
@@ -42,15 +47,19 @@ _STARTING = "the start of the loader's workers"
 DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
 """Functions that draw random numbers."""
 _CALLS = {
-    OPENS: frozenset((
-        "ZipFile", "TarFile", "File", "connect", "read_csv", "read_parquet", "read_table", "open_dataset",
-    )),
+    OPENS: frozenset(("ZipFile", "TarFile", "File", "connect", "read_parquet", "open_dataset")),
     DRAWS: DRAWING,
     TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
     DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
     QUERIES: frozenset(("executemany", "fetchone", "fetchmany", "fetchall", "read_sql", "find_one")),
-    PARSES: frozenset(("safe_load", "literal_eval")),
+    PARSES: frozenset((
+        "loads", "safe_load", "literal_eval", "read_csv", "read_json", "read_excel", "read_table", "loadtxt",
+        "genfromtxt",
+    )),
     SEARCHES: frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")),
+    READS: frozenset(("readlines", "read_text")),
+    UNPACKS: frozenset(("decompress",)),
+    COPIES: frozenset(("deepcopy",)),
 }  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
@@ -65,8 +74,12 @@ _MODULES = {
     "pandas": TABLES, "polars": TABLES, "pyarrow": TABLES,
     "transformers": TOKENISES, "tokenizers": TOKENISES, "sentencepiece": TOKENISES, "nltk": TOKENISES,
     "PIL": DECODES, "cv2": DECODES, "imageio": DECODES, "json": PARSES, "yaml": PARSES, "xml": PARSES, "csv": PARSES,
+    "torch.serialization": PARSES, "gzip": UNPACKS, "bz2": UNPACKS, "lzma": UNPACKS, "copy": COPIES,
+    "multiprocessing.managers": ASKS,
 }  # fmt: skip
-"""What a line does, by the package of the code that it calls."""
+"""What a line does, by the package, or the module, of the code that it calls."""
+_ARCHIVES = ("zipfile", "tarfile")
+"""Packages of `OPENS` that unpack what they read."""
 _OPENING = frozenset(("__init__", "open", "_RealGetContents", "make_fid", "connect"))
 """Functions of the packages of `OPENS` that open a file; others of them read what is open."""
 
@@ -138,12 +151,15 @@ def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: 
         if names & known:
             return what
     for frame in reversed(called):
-        what = _MODULES.get(frame.module.partition(".")[0], "")
+        package = frame.module.partition(".")[0]
+        what = _MODULES.get(frame.module) or _MODULES.get(package, "")
         if what == OPENS and not any(each.code.co_name in _OPENING for each in called):
-            continue
+            what = UNPACKS if package in _ARCHIVES else ""
         if what:
             return what
-    return LISTS if names & _OF_LISTS and not names - _OF_LISTS - _PLAIN and not one_sample else ""
+    if not names & _OF_LISTS or names - _OF_LISTS - _PLAIN:
+        return ""
+    return TENSOR if one_sample else LISTS
 
 
 def _names_called(line: StackFrame) -> set[str]:

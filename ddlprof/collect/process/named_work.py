@@ -13,6 +13,7 @@ from ddlprof.model.source_locations import (
     LOGGING,
     METRIC,
     NETWORK,
+    ONE_HOT,
     PARAMETRIZED,
     PLOT,
     RESULT,
@@ -42,8 +43,9 @@ IN_PASSES = {
         "pinverse", "det", "slogdet", "logdet", "cholesky", "qr", "lstsq", "matrix_exp", "matrix_rank",
     )),
     DERIVES: frozenset(("grad", "jacobian", "hessian")),
+    ONE_HOT: frozenset(("one_hot",)),
 }  # fmt: skip
-"""The same in forwards and losses; of gradients where a graph of them is made (create_graph)."""
+"""The same in forwards and losses; of gradients where a graph of them is made (create_graph), or in a loop."""
 
 ITERATES = frozenset(("__iter__", "__next__", "track"))
 """Functions of packages around what the script iterates over, such as of tqdm and rich."""

@@ -37,6 +37,7 @@ from ddlprof.model.source_locations import (
     CHECKPOINT,
     COLLECT,
     DERIVES,
+    DERIVES_EACH,
     EVALUATION,
     FORWARD,
     LIBRARY,
@@ -230,13 +231,16 @@ class CodeLocator:
         return None
 
     def find_costly(self, inside: _Inside) -> SourceLocation | None:
-        """The user's innermost line if it decomposes matrices, or computes gradients that have gradients."""
-        users = inside.users
+        """The user's innermost line if it decomposes matrices, makes one-hot vectors, or computes gradients that have
+        gradients, or in a loop."""
+        _, users, loop, update = inside
         if not users or any(map(_calls_module, inside.inner)):  # a module with such a name
             return None
         called = self._call_of(users[0])
         what = next((what for what, names in IN_PASSES.items() if called in names), "")
-        if not what or (what == DERIVES and not is_given(users[0].code, users[0].instruction, "create_graph")):
+        if what == DERIVES and not is_given(users[0].code, users[0].instruction, "create_graph"):
+            what = DERIVES_EACH if _loop_of(users[0], loop, update, training=False) else ""
+        if not what:
             return None
         return SourceLocation(self.text(users[0]), what, self.text(users[-1]))
 
@@ -341,6 +345,8 @@ def _main_package() -> str:
     return spec.name.partition(".")[0] if spec is not None and spec.name != "__main__" else ""
 
 
+_BOOKKEEPING = "ddlprof.collect.steps"
+"""Where ddlprof works for itself: it reads files, which lets the lock go, so that looks fall on it."""
 _MOST_WAITING = 1000
 _PLACES_A_STEP = 20
 
@@ -386,6 +392,8 @@ class StackSampler:
         if here is Where.ELSEWHERE and work is None:
             return
         stack = stack_of_thread(thread or 0)
+        if stack and stack[0].module.startswith(_BOOKKEEPING):
+            return
         if here is Where.DATA:
             self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
             return

@@ -51,12 +51,17 @@ def unpacked(data: bytes) -> dict[SourceLocation, int]:
 
 
 class WorkerLooks:
-    """Looks at the stack of the thread that makes it, from another one, while that fetches. `put` tells the samples."""
+    """Looks at the stack of the thread that makes it, from another one, while that fetches. `put` tells the samples,
+    `nap` waits as that of the core in C."""
 
-    def __init__(self, put: Callable[[Mapping[SourceLocation, int]], None]) -> None:
+    def __init__(
+        self,
+        put: Callable[[Mapping[SourceLocation, int]], None],
+        nap: Callable[[int, bool], None] | None = None,
+    ) -> None:
         self.fetching = False
         """Whether the thread fetches a batch now."""
-        self._put = put
+        self._put, self._nap = put, nap
         self._thread = threading.get_ident()
         self._counts: Counter[SourceLocation] = Counter()
         self._looks = 0
@@ -74,9 +79,15 @@ class WorkerLooks:
             places, since = CodeLocator(), time.perf_counter()
             while True:
                 often = self._looks < _FIRST_LOOKS
-                time.sleep(_FIRST_LOOK_S if often else _LOOK_S * sparseness(time.perf_counter() - since))
+                self._pause(_FIRST_LOOK_S if often else _LOOK_S * sparseness(time.perf_counter() - since))
                 if self.fetching:
                     self.look(places)
+
+    def _pause(self, seconds: float) -> None:
+        if self._nap is not None and self._thread == threading.main_thread().ident:
+            self._nap(int(seconds * 1e6), self.fetching)
+        else:
+            time.sleep(seconds)
 
     def look(self, places: Any) -> None:
         """Takes one sample."""

@@ -81,3 +81,22 @@ def test_what_a_third_of_a_function_does_is_told_of_it(tmp_path: Path) -> None:
     main = of(tmp_path, {ITEM: 24, table: 16, CALLER: 40, LOG: 50}).main
     assert main is not None
     assert main.place == ("train.py:3-5 D.__getitem__", "data tables", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("data parses", 2, True),
+        ("data parses", 1, False),  # seen too seldom for the time that it would need
+        ("data", 8, False),
+    ],
+)
+def test_the_tensor_of_a_sample_is_told_with_the_line_that_makes_what_is_in_it(
+    tmp_path: Path, before: str, after: int, told: bool
+) -> None:
+    """Looks fall on the tensor, which lets the interpreter's lock go."""
+    parses, tensor = ITEM._replace(what=before), SourceLocation("train.py:5 D.__getitem__", "data tensor")
+    main = of(tmp_path, {tensor: 30, parses: after, CALLER: 32, LOG: 50}).main
+    assert main is not None
+    assert (main.place.what == "data parses") is told
+    assert not told or main.place.text == "train.py:3-5 D.__getitem__"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 import threading
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +16,7 @@ import pytest
 
 from ddlprof.base.real_time import time
 from ddlprof.collect import core
+from ddlprof.collect.process.frames import stack_of_thread
 
 pytestmark = pytest.mark.skipif(not core.IN_C, reason="only the core in C asks for the lock")
 NAP_S = 0.02
@@ -55,6 +60,40 @@ def test_a_thread_that_lets_the_lock_go_for_moments_does_not_keep_it() -> None:
         if len(ends) > 2.0 / NAP_S * 0.3:
             return
     pytest.fail(f"{len(ends)} naps")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12) or sys.platform == "win32", reason="the interval cannot be set there")
+def test_looks_fall_on_what_keeps_the_lock_as_well() -> None:
+    """Python takes half of the time, and the other half is calls that let the lock go, on which all looks fell."""
+    raw, text = bytes(40_000), json.dumps(list(range(700)))
+    seen, taken = Counter[str](), Counter[str]()
+
+    def decode() -> None:
+        json.loads(text)
+
+    def count() -> None:
+        zlib.crc32(raw)
+
+    def run() -> None:
+        while not done.is_set():
+            core.C.nap(int(NAP_S * 1e6), True)
+            seen.update({frame.code.co_name for frame in stack_of_thread(main)} & {"decode", "count"})
+
+    main, done = threading.main_thread().ident or 0, threading.Event()
+    thread = threading.Thread(target=run)
+    thread.start()
+    end = time.perf_counter() + 3.0
+    while time.perf_counter() < end:
+        for work in (decode, count):
+            begin = time.perf_counter()
+            work()
+            taken[work.__name__] += round(1e9 * (time.perf_counter() - begin))
+    done.set()
+    core.C.wake()
+    thread.join()
+    if sum(seen.values()) < 20:
+        pytest.skip("the machine is too busy for looks")
+    assert seen["decode"] / sum(seen.values()) > 0.3 * taken["decode"] / sum(taken.values())
 
 
 def test_a_nap_ends_when_it_is_told_to() -> None:

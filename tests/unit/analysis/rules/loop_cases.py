@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
@@ -17,6 +18,12 @@ PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 
 def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
+
+
+def job(wall_s: float, idle_s: float) -> JobTime:
+    """A job with three evaluations, after which its script goes on for so long."""
+    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
+    return JobTime(wall_s, parts | {"steps": wall_s - idle_s, "idle": idle_s}, evaluations=3, steps=100)
 
 
 SPEAKS: dict[str, list[Facts]] = {
@@ -33,10 +40,12 @@ SPEAKS: dict[str, list[Facts]] = {
                      sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     source_locations.OWN_LOOP, source_locations.LISTS, source_locations.NETWORK, "later")],
+    "between_steps": [facts(job=job(60.0, 20.0), between=line(what)) for what in ("", source_locations.METRIC)],
     "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
-                      for what in (source_locations.DECOMPOSES, source_locations.DERIVES)),
+                      for what in (source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.ONE_HOT)),
+                    facts({"compute": 97.0, "other": 3.0}, device="cpu", computing=line(source_locations.DERIVES_EACH)),
                     facts(HOOKED, device="cpu", computing=replace(
                         line("", sure=False), wider=line(source_locations.DERIVES).shares))],
 }  # fmt: skip
@@ -63,7 +72,10 @@ SILENT: dict[str, list[Facts]] = {
     "parametrized": [facts(HOOKED, computing=line(source_locations.PARAMETRIZED)), facts(HOOKED, device="cpu"),
                      facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED, sure=False))],
     "new_optimizers": [facts(), facts(new_optimizers=0.5)],
+    "between_steps": [facts(job=job(60.0, 5.0), between=line("")), facts(job=job(60.0, 20.0)),
+                      facts(job=job(60.0, 20.0), between=line("", sure=False)), facts(between=line(""))],
     "costly_line": [facts(HOOKED, device="cpu", computing=line(source_locations.OWN_LOOP)),
+                    facts({"compute": 97.0, "other": 3.0}, device="cpu", computing=line(source_locations.ONE_HOT)),
                     facts(HOOKED, computing=line(source_locations.DERIVES)),
                     facts(HOOKED, device="cpu", computing=line(source_locations.DERIVES, sure=False))],
 }  # fmt: skip

@@ -36,6 +36,7 @@ from tests.unit.analysis.rules.test_rules import (
     at_line,
     by,
     found,
+    table,
 )
 
 
@@ -266,3 +267,29 @@ def test_waiting_workers_need_no_cores() -> None:
     (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
     assert "12 loader workers in place of 8" in finding.next
     assert finding.gain_s == pytest.approx(0.03)
+
+
+def test_an_embedding_whose_rows_nobody_looks_up_is_not_exchanged_whole() -> None:
+    """Of 110 MB of gradients, 102 MB are of an embedding of which a batch looks up few rows."""
+    sent = {"gradient_bytes": 110_000_000, "precision": "fp32"}
+    (told,) = found("gradient_traffic", by(GRADIENTS, operators=table(400_000), **sent))
+    assert "sparse=True" in told.next
+    assert told.gain_s == pytest.approx(0.03 * 0.928, rel=0.01)
+    for other in (table(400_000, head=True), table(5_000)):
+        (told,) = found("gradient_traffic", by(GRADIENTS, operators=other, **sent))
+        assert "sparse=True" not in told.next
+
+
+def test_what_is_gathered_may_be_a_sum() -> None:
+    (told,) = found("own_messages", by(replace(at_line(1, 1e8), op="allgather"), GRADIENTS))
+    assert "all_reduce of those of each rank" in told.next
+    (told,) = found("own_messages", by(at_line(1, 1e8), GRADIENTS))
+    assert "all_reduce of those of each rank" not in told.next
+
+
+def test_more_workers_than_cores_are_told_by_their_number() -> None:
+    """Where they compute: those that wait for storage take no processor from the training."""
+    starved: dict[str, Any] = {"queued_share": 0.3, "loader_workers": 16, "cores_per_rank": 2}
+    for cost, told in (None, True), (SampleCost(1e-3, None, 1e-4), True), (SampleCost(1e-4, None, 1e-3), False):
+        (finding,) = found("shared_machine", facts(**starved, loader=cost))
+        assert ("DataLoader(num_workers=2) in place of 16" in finding.next) is told

@@ -49,6 +49,7 @@ JOINED: dict[str, Any] = {"world_size": 2, "backend": "gloo", "strategy": "none"
 ALONE: dict[str, float | None] = {"compute": 98.0, "comm": 0.0, "other": 2.0}
 SCATTERED = Issued(SourceLocation("", issuers.FSDP2), "reduce_scatter_base", 16, 4e8, moving_s=0.02)
 UNITS = Issued(SourceLocation("", issuers.FSDP2), "allgather_base", 60, 3e6, moving_s=0.02, fastest_s=3e-4)
+ONE_BY_ONE = replace(UNITS, place=SourceLocation("", issuers.SHARDED_OPTIMIZER), op="broadcast")
 GATHERED = Issued(SourceLocation("", issuers.FSDP2), "allgather_base", 32, 8e8, moving_s=0.02)
 
 
@@ -204,7 +205,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
                 by(SCATTERED, **FOUR_TIMES | {"strategy": "fsdp"}, device="cpu", free_bytes=GIB)],
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE), by(UNITS, strategy="fsdp"),
-                    by(replace(UNITS, place=SourceLocation("", issuers.FSDP)), strategy="fsdp")],
+                    by(replace(UNITS, place=SourceLocation("", issuers.FSDP)), strategy="fsdp"),
+                    by(ONE_BY_ONE, strategy="zero")],
     "gradient_traffic": [ddp(30, reductions=TINY), ddp(30), ddp(30, strategy="fsdp", reductions=None),
                          ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
@@ -337,6 +339,7 @@ SILENT: dict[str, list[Facts]] = {
                 by(GRADIENTS, at_line(1, 3e8), **FOUR_TIMES)],  # an average of weights is no exchange of gradients
     "bucket_size": [by(replace(UNITS, number=11), strategy="fsdp"), by(GATHERED, SCATTERED, strategy="fsdp"),
                     by(replace(UNITS, fastest_s=None), strategy="fsdp"), by(UNITS, strategy="zero"),
+                    by(replace(ONE_BY_ONE, number=2), strategy="zero"), by(ONE_BY_ONE, strategy="ddp"),
                     ddp(30), ddp(5, reductions=SMALL), ddp(30, reductions=SMALL, strategy="fsdp"),
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],

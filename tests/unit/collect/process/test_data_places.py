@@ -48,6 +48,18 @@ def parsed(line):
 
 def listed(root):
     return look(root) or sorted(root.glob("*"))
+
+def record(text):
+    return look(text) or json.loads(text)
+
+def lines(file):
+    return look(file) or file.readlines()
+
+def copied(info):
+    return look(info) or copy.deepcopy(info)
+
+def rows(path):
+    return look(path) or pd.read_csv(path).values
 """
 
 
@@ -91,6 +103,10 @@ def inside_a_hook(function: Callable[..., Any]) -> None:
         ("row", ":22 row", "data queries", ":22 row"),
         ("parsed", ":25 parsed", "data parses", ":25 parsed"),
         ("listed", ":28 listed", "data searches", ":28 listed"),
+        ("record", ":31 record", "data parses", ":31 record"),
+        ("lines", ":34 lines", "data reads", ":34 lines"),
+        ("copied", ":37 copied", "data copies", ":37 copied"),
+        ("rows", ":40 rows", "data parses", ":40 rows"),
     ],
 )
 def test_the_innermost_line_and_the_outermost(
@@ -110,7 +126,7 @@ def test_a_tensor_of_a_list_is_known_where_nothing_else_is_called(tmp_path: Path
     stack = [StackFrame(code, len(code.co_code) - 2, "train"), _ours()]
     assert data_places(CodeLocator(), stack)[0].what == "data lists"
     item = StackFrame(code.replace(co_name="__getitem__"), stack[0].instruction, "train")
-    assert data_places(CodeLocator(), [stack[0], item, _ours()])[0].what == "data"  # it is the tensor of one sample
+    assert data_places(CodeLocator(), [stack[0], item, _ours()])[0].what == "data tensor"  # of one sample
     places = CodeLocator()
     assert places.find(places.inside(stack[:1], [])) == SourceLocation(
         f"{path}:1 <module>", "lists"
@@ -122,9 +138,22 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
     path.write_text("raw = archive.read(name)\n")
     user = StackFrame(compile(path.read_text(), str(path), "exec"), 0, "train")
     read = StackFrame(zipfile.ZipFile.read.__code__, 0, "zipfile")
-    assert data_places(CodeLocator(), [read, user, _ours()])[0].what == "data"
+    assert data_places(CodeLocator(), [read, user, _ours()])[0].what == "data unpacks"
     opening = StackFrame(zipfile.ZipFile._RealGetContents.__code__, 0, "zipfile")  # type: ignore[attr-defined]
     assert data_places(CodeLocator(), [opening, user, _ours()])[0].what == "data opens"
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [("gzip", "data unpacks"), ("multiprocessing.managers", "data asks"), ("torch.serialization", "data parses"),
+     ("multiprocessing.pool", "data"), ("h5py._hl.dataset", "data"), ("torch.functional", "data")],
+)  # fmt: skip
+def test_a_line_is_known_by_the_module_it_calls(tmp_path: Path, module: str, what: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("x = source[index]\n")
+    user = StackFrame(compile(path.read_text(), str(path), "exec"), 0, "train")
+    called = StackFrame(zipfile.ZipFile.read.__code__, 0, module)
+    assert data_places(CodeLocator(), [called, user, _ours()])[0].what == what
 
 
 def test_torchs_own_code_is_one_place() -> None:

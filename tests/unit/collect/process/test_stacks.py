@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddlprof.collect.process.frames import stack_of_thread
+from ddlprof.collect.process.frames import StackFrame, stack_of_thread
 from ddlprof.collect.process.moments import Where, compute_work, where
 from ddlprof.collect.process.stacks import CodeLocator, StackSampler
 from ddlprof.collect.steps.no_grad import NoGradCalls
@@ -25,10 +25,12 @@ from ddlprof.model.source_locations import (
     CHECKPOINT,
     DECOMPOSES,
     DERIVES,
+    DERIVES_EACH,
     EVALUATION,
     FORWARD,
     LOGGING,
     LOOP,
+    ONE_HOT,
     OWN_LOOP,
     PARAMETRIZED,
     ROLLOUT,
@@ -140,6 +142,19 @@ def test_what_the_hooks_know_of_a_line(waiting: int, events: list[Event], flags:
     sampler.sample(waiting, events, 1)
     ((place, _),) = sampler.of_step(2, flags).other.items()
     assert place.what == what
+
+
+def test_what_ddlprof_does_for_itself_is_no_line_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a file after each forward, where many looks would fall."""
+    ours = StackFrame((lambda: None).__code__, 0, "ddlprof.collect.steps.loop")
+    wrapper = ours._replace(module="ddlprof.collect.hooks.host_reads")  # what it calls is the script's
+    user = StackFrame(compile("x = 1", __file__, "exec"), 0, "__main__")
+    for inner, number in ((ours, 0), (wrapper, 1)):
+        stack = [inner, user]
+        monkeypatch.setattr("ddlprof.collect.process.stacks.stack_of_thread", lambda _, stack=stack: stack)
+        sampler = StackSampler()
+        sampler.sample(1, [event(Kind.FORWARD_BEGIN), event(Kind.FORWARD_END)], 1)
+        assert len(sampler.of_step(2, 0).other) == number
 
 
 def test_a_thread_that_is_gone() -> None:
@@ -366,7 +381,10 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the instruction does not tell its columns")
-@pytest.mark.parametrize(("name", "word"), [("svd", DECOMPOSES), ("grad", DERIVES), ("gradient", ""), ("relu", "")])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("svd", DECOMPOSES), ("grad", DERIVES), ("gradient", ""), ("each", DERIVES_EACH), ("hot", ONE_HOT), ("relu", "")],
+)
 def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
     release, begun = threading.Event(), threading.Event()
 
@@ -375,7 +393,7 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
             begun.set()
             release.wait()
 
-        grad = relu = svd
+        grad = one_hot = relu = svd
 
     def penalty() -> None:
         algebra = Algebra()
@@ -385,6 +403,11 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
             algebra.grad(create_graph=True)
         elif name == "gradient":
             algebra.grad(create_graph=False)
+        elif name == "each":
+            for _ in range(1):
+                algebra.grad()
+        elif name == "hot":
+            algebra.one_hot()
         else:
             algebra.relu()
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from ddlprof.collect.loader.worker import Ring
-from ddlprof.collect.process.worker_lines import WorkerLines, packed, unpacked
+from ddlprof.collect.process.worker_lines import WorkerLines, WorkerLooks, packed, unpacked
 from ddlprof.model.source_locations import SourceLocation
 
 OPEN, LIST = SourceLocation("data.py:7 read", "data opens"), SourceLocation("data.py:9 join", "data lists")
@@ -63,3 +63,19 @@ def test_samples_leave_the_fetches_alone() -> None:
     assert (ring.get_begin(0), ring.get_begin(1), ring.get(1, 0, 0)) == (77, 88, None)
     assert ring.get_lines(1) == {}
     ring.remove()
+
+
+@pytest.mark.parametrize(("in_main", "asked"), [(True, [(80_000, True)]), (False, [])])
+def test_the_thread_that_fetches_is_asked_for_the_lock(
+    monkeypatch: pytest.MonkeyPatch, in_main: bool, asked: list[tuple[int, bool]]
+) -> None:
+    """Only the main thread of a process can be asked."""
+    naps, slept = list[tuple[int, bool]](), list[float]()
+    looks = WorkerLooks(lambda counts: None, lambda us, look: naps.append((us, look)))
+    looks.fetching = True
+    monkeypatch.setattr("ddlprof.collect.process.worker_lines.time.sleep", slept.append)
+    if not in_main:
+        monkeypatch.setattr(looks, "_thread", -1)
+    looks._pause(0.08)
+    assert naps == asked
+    assert slept == ([] if in_main else [0.08])

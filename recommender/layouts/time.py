@@ -147,7 +147,7 @@ class LayoutTime:
             bubble_s=bubble_s,
             dimensions={
                 "tensor": slowest.tensor.times(count),
-                "pipeline": send.times(count),
+                "pipeline": (_exposed(send, slowest.compute_s) if layout.virtual > 1 else send).times(count),
                 "context": slowest.context.times(count),
                 "expert": slowest.expert.times(count),
                 "data": data.plus(Sent(late, 0.0)),

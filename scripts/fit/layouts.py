@@ -146,9 +146,10 @@ class Steps:
             if key not in self._timed:
                 fitted = shipped_layouts().common
                 self._timed[key] = LayoutTime(case.model, case.gpu, case.fabric, fitted, case.precision)
-            if (key, software) not in times:
-                times[key, software] = self._timed[key].fitted_as(fit.coefficients(software))
-            step = times[key, software].step(case.layout, case.gpus, case.micro_batch, case.grad_accum)
+            run = (key, software, *case.stated.items())
+            if run not in times:
+                times[run] = self._timed[key].fitted_as(replace(fit.coefficients(software), **case.stated))
+            step = times[run].step(case.layout, case.gpus, case.micro_batch, case.grad_accum)
             result.append(step.step_s)
         return np.array(result)
 

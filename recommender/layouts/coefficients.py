@@ -73,6 +73,10 @@ class LayoutCoefficients:
     memory_spread: float
     """How much more activations, logits and buffers may take, as a share: what software keeps differs."""
     collectives: dict[str, CollectiveCost]
+    reduced_bytes: float = 4.0
+    """Bytes of a gradient that is added up and reduced: in fp32, as Megatron-LM, nanotron and FSDP2 do by default."""
+    gathered_bytes: float = 2.0
+    """Bytes of a parameter that is gathered: 1 where Megatron-LM gathers those in fp8 (`--fp8-param-gather`)."""
     parameter_bytes: float = 0.0
     """Bytes of a number, where weights, gradients and states are all of one type, as the job was counted; 0: weights in
     16 bit beside a copy in fp32, gradients in fp32."""

@@ -30,9 +30,8 @@ from ddlprof.recommender.layouts.layer import (
 from ddlprof.recommender.layouts.links import DimensionGroup, Fabric, collective_s, group, send_s
 from ddlprof.recommender.layouts.share import RankParameters, rank_parameters
 
-GRADIENT_BYTES = 4.0
-"""Gradients are added and reduced in fp32, as Megatron-LM, nanotron and FSDP2 do by default, unless the job was counted
-with others."""
+_FP32_BYTES = 4.0
+"""Of the numbers for which the traffic of updates was fitted."""
 _NORM = 4.0
 """How host and GPU wait for each other: the power of a power mean."""
 _USUAL_DOMAIN = 8
@@ -109,8 +108,8 @@ class LayoutTime:
     ) -> None:
         self._model, self._gpu, self._fabric, self._fitted = model, gpu, fabric, fitted
         self._precision = precision
-        self._gradient_bytes = fitted.parameter_bytes or GRADIENT_BYTES
-        self._weight_bytes = fitted.parameter_bytes or HALF_BYTES
+        self._gradient_bytes = fitted.parameter_bytes or fitted.reduced_bytes
+        self._weight_bytes = fitted.parameter_bytes or fitted.gathered_bytes
         self._operators = shipped_operators()
         self._layers: dict[tuple[object, ...], LayerTime] = {}
         self._blocks: dict[tuple[object, ...], _Block] = {}
@@ -135,8 +134,8 @@ class LayoutTime:
         bubble_s = (sum(ends_s) - max(ends_s)) / layout.virtual
         parameters = rank_parameters(self._model, layout, stages)
         data = self._data(micro, gpus, parameters, slowest, micro_batches)
-        wide = (fitted.parameter_bytes or GRADIENT_BYTES) / GRADIENT_BYTES
-        moved = wide * fitted.accumulate_bytes * parameters.all * count
+        moved = self._gradient_bytes / _FP32_BYTES * fitted.accumulate_bytes * parameters.all * count
+        wide = (fitted.parameter_bytes or _FP32_BYTES) / _FP32_BYTES
         owned = parameters.divided(layout, gpus) if layout.shards[2] else parameters.all
         update_s = (moved + wide * fitted.update_bytes * owned) / (self._gpu.memory_bandwidth_gb_s or 1.0) / 1e9
         domains = math.ceil(gpus / self._fabric.domain)
@@ -147,7 +146,7 @@ class LayoutTime:
             bubble_s=bubble_s,
             dimensions={
                 "tensor": slowest.tensor.times(count),
-                "pipeline": send.times(count),
+                "pipeline": (_exposed(send, slowest.compute_s) if layout.virtual > 1 else send).times(count),
                 "context": slowest.context.times(count),
                 "expert": slowest.expert.times(count),
                 "data": data.plus(Sent(late, 0.0)),
@@ -309,7 +308,7 @@ class LayoutTime:
     ) -> Sent:
         """FSDP: the parameters of each layer are gathered twice, and its gradients scattered once, in every
         micro-batch; `among` of the `ranks` divide them."""
-        gathered = self._collective("all_gather", HALF_BYTES * held / layers, among, stride).times(2.0 * layers)
+        gathered = self._collective("all_gather", self._weight_bytes * held / layers, among, stride).times(2.0 * layers)
         size = self._gradient_bytes * held / layers
         scattered = self._collective("reduce_scatter", size, among, stride).times(layers)
         each = gathered.plus(scattered)

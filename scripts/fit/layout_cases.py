@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddlprof.instance_catalog import Gpu
@@ -46,6 +46,8 @@ class Case:
     step_s: float
     mfu: float | None = None
     """As the source says."""
+    stated: Mapping[str, float] = field(default_factory=dict)
+    """Coefficients that follow from how the step was run."""
 
 
 def _sizes(**numbers: int | bool) -> Transformer:
@@ -110,14 +112,24 @@ def _bridge(row: dict[str, str]) -> Case | None:
     if row["model"] not in MODELS or not known or row["phase"] not in ("", "Pre-Training Performance"):
         return None
     shard = "zero3" if row["dp_shard"] == "fsdp" else "zero1"
-    return _case("bridge", row, row["gpu_model"].split("-")[0], shard, "bf16" if precision == "BF16" else "fp8")
+    case = _case("bridge", row, row["gpu_model"].split("-")[0], shard, "bf16" if precision == "BF16" else "fp8")
+    return case and _by_recipe(case, 2.0**27, precision.split()[0] in ("FP8", "FP8-CS"))
 
 
 def _mlperf(row: dict[str, str]) -> Case | None:
     gpu = next((name for name in ("GB200", "GB300", "B300", "B200", "H200", "H100") if name in row["gpu_model"]), None)
     if gpu is None or row["model"] not in MODELS or row["precision"] != "fp8" or row["layout_ambiguous"] != "False":
         return None
-    return _case("mlperf", row, gpu, "zero1", "fp8")
+    case = _case("mlperf", row, gpu, "zero1", "fp8")
+    return case and _by_recipe(case, 768e6, gathered_in_fp8=True)
+
+
+def _by_recipe(case: Case, bucket: float, gathered_in_fp8: bool) -> Case:
+    """With what NVIDIA's recipes set: gradients are reduced in bf16, in buckets of so many parameters; parameters with
+    one scale a tensor are gathered in fp8, those with more (MXFP8) in bf16 (Megatron-Bridge: `scripts/performance`,
+    `training/mixed_precision.py`, `training/comm_overlap.py`; MLPerf 5.1: `llama31_8b/implementations/nemo`)."""
+    stated = {"reduced_bytes": 2.0, "gathered_bytes": 1.0 if gathered_in_fp8 else 2.0, "piece": bucket}
+    return replace(case, stated=stated)
 
 
 def _torchtitan(row: dict[str, str]) -> Case | None:

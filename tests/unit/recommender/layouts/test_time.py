@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlprof.recommender import Layout
+from ddlprof.recommender.layouts.coefficients import shipped_layouts
 from ddlprof.recommender.layouts.time import LayoutStep, divide
 from tests.unit.recommender.layouts.made_up import experts, timed
 
@@ -88,3 +89,21 @@ def test_gradients_hide_behind_larger_micro_batches_unless_states_are_divided_wi
     assert exposed_s("none", "nanotron", 2) < 0.5 * exposed_s("none", "nanotron", 1)
     assert exposed_s("zero1", "nanotron", 2) > 0.7 * exposed_s("zero1", "nanotron", 1)
     assert exposed_s("zero1", "megatron", 2) < 0.2 * exposed_s("zero1", "nanotron", 2)
+
+
+def test_an_interleaved_pipeline_sends_behind_computation() -> None:
+    plain, parts = (step(Layout(pipeline=4, virtual=parts), network_gb_s=5.0) for parts in (1, 2))
+    assert parts.dimensions["pipeline"].seconds < 0.2 * plain.dimensions["pipeline"].seconds
+
+
+def test_gradients_in_fewer_bytes_are_reduced_faster() -> None:
+    def exposed_s(shard: str, **changes: float) -> float:
+        time = timed(network_gb_s=2.0)
+        fitted = replace(shipped_layouts().of("megatron"), **changes)  # type: ignore[arg-type]
+        return time.fitted_as(fitted).step(Layout(shard=shard), 64, 1, 1).dimensions["data"].seconds
+
+    for shard in ("none", "zero1", "zero3"):
+        assert exposed_s(shard, reduced_bytes=2.0) < 0.8 * exposed_s(shard)
+    for shard in ("zero1", "zero3"):
+        assert exposed_s(shard, gathered_bytes=1.0) < 0.9 * exposed_s(shard)
+    assert exposed_s("none", gathered_bytes=1.0) == exposed_s("none")

@@ -190,7 +190,7 @@ def _destinations(
     if name is None and len(formats) == 1:
         (name,) = formats
     if name is None:
-        if (ending := _ending(text)) is not None:
+        if ending := Path(text.removesuffix(".gz")).suffix:
             raise UserError(f"{text}: {ending} tells no format here: add --format {', '.join(known)}{besides}")
         name = known[0]
     return [Destination(name, Path(on_this_machine(text) if name in folders else text))]
@@ -211,10 +211,6 @@ def _told(
 def tells_format(text: str, known: Sequence[str]) -> bool:
     """Whether the ending of a file's name tells one of these formats."""
     return _told(text, known) is not None
-
-
-def _ending(text: str) -> str | None:
-    return Path(text.removesuffix(".gz")).suffix or None
 
 
 def _require(destination: Destination, folders: Collection[str]) -> None:
@@ -242,11 +238,6 @@ def require_destination(path: Path | None) -> None:
         raise UserError(f"{path}: cannot be written: it is a folder")
     if not os.path.isdir(path.absolute().parent):
         raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """`write_pieces` of one text."""
-    write_pieces(path, [text])
 
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:

@@ -163,15 +163,11 @@ def simulate(
         keeps_jobs=destinations.path_of("csv") is not None,
     )  # fmt: skip
     with on_cluster(on), progress("simulating") as advance, _job_file(destinations.path_of("csv")) as without_jobs:
-        processes = workers or (None if on else _processes(len(jobs) * len(asked)))
+        few = len(jobs) * len(asked) <= _QUICK
+        processes = workers or (None if on else 1 if few else -1)  # of which -1 is one on each core
         results = [without_jobs(result) for result in run_cases(setting, asked, processes, advance)]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, destinations)
-
-
-def _processes(jobs: int) -> int:
-    """The number of processes for so many jobs in all; -1 stands for one on each core."""
-    return 1 if jobs <= _QUICK else -1
 
 
 def _check(option: str, value: float, most: float) -> None:

@@ -22,12 +22,10 @@ MOST_NODES = 10_000
 
 
 _Instances = Annotated[
-    list[str] | None,
-    machines_option("--instance", metavar="TYPE,...", help="Instance types of the catalogue, side by side."),
+    list[str] | None, machines_option(metavar="TYPE,...", help="Instance types of the catalogue, side by side.")
 ]
 _Gpus = Annotated[
-    list[str] | None,
-    machines_option("--gpu", metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too."),
+    list[str] | None, machines_option(metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too.")
 ]
 _Placement = Annotated[
     str | None,

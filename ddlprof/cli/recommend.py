@@ -53,8 +53,7 @@ _MaxNodes = Annotated[
     int | None, machines_option(metavar="M", min=1, help="Most machines in a plan [8; with --layouts: any number].")
 ]
 _Gpus = Annotated[
-    str | None,
-    machines_option("--gpus", metavar="N,...", help="With --layouts: numbers of GPUs to try [64,128,...,4096]."),
+    str | None, machines_option(metavar="N,...", help="With --layouts: numbers of GPUs to try [64,128,...,4096].")
 ]
 _MaxCost = Annotated[float | None, _work_option(metavar="USD", help="Most that the job may cost.")]
 _Format = Annotated[
@@ -64,8 +63,7 @@ _Format = Annotated[
     ),
 ]
 _Carbon = Annotated[
-    float | None,
-    output_option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the machines are."),
+    float | None, output_option(metavar="G", min=0, help="Grams of CO2 of a kWh where the machines are.")
 ]
 _AllSizes = Annotated[
     bool, output_option("--all-sizes", help="Show all sizes of a type, not only the best for each way to pay.")

@@ -54,9 +54,6 @@ class Arrivals(str, Enum):
     poisson = "poisson"
 
 
-_Trace = Annotated[
-    str, typer.Option(metavar="FILE[:NAME]", help="Jobs, as a CSV file; NAME picks one of several traces in it.")
-]
 _Cluster = Annotated[
     str,
     typer.Option(
@@ -112,7 +109,9 @@ _On = Annotated[
 
 
 def simulate(
-    trace: _Trace,
+    trace: Annotated[
+        str, typer.Option(metavar="FILE[:NAME]", help="Jobs, as a CSV file; NAME picks one of several traces in it.")
+    ],
     cluster: _Cluster,
     policy: _Policy,
     cpu_nodes: _CpuNodes = 0,

@@ -11,7 +11,7 @@ from ddlprof import instance_catalog
 from ddlprof.base.reading import Interval
 from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
 from ddlprof.model.operators import Checkpointing
-from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import Checked, PredictionError
 from ddlprof.recommender.layout import Layout
 from ddlprof.recommender.strategy import strategy_named
 from ddlprof.recommender.workload import Batch, Measurement, Name, Placement, Speed
@@ -39,7 +39,7 @@ _MESH_LINKS = 7
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Checked):
     """A placement of the job, on an instance type of the catalogue or on a machine described by `gpu_model`,
     `interconnect` and `network_gbps`."""
 
@@ -75,9 +75,6 @@ class Target:
     """How the model is divided over the GPUs; None: by `strategy` alone. With a layout, it decides in place of
     `strategy` and `checkpointing`; `batch_per_gpu` are the sequences of a micro-batch, and `grad_accum` the
     micro-batches of a step in each data rank."""
-
-    def __post_init__(self) -> None:
-        checked(self)
 
     @property
     def deepspeed(self) -> int | None:

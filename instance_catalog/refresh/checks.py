@@ -117,7 +117,6 @@ def moves(prices: Mapping[str, float], known: Mapping[str, Price], region: str, 
 
 
 def known_type(catalog: Catalog, cloud: str, name: str) -> InstanceType | None:
-    """The row of a cloud's instance type, or None."""
     return next((row for row in catalog.instances if (row.cloud, row.instance_type) == (cloud, name)), None)
 
 

@@ -45,8 +45,6 @@ class GpuNode:
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU."""
-
     index: int
     machine: int
     name: str

@@ -150,7 +150,6 @@ def _value(value: Any) -> str:
 
 
 def how_to_read() -> Section:
-    """The words of the page."""
     words = [
         ("step", "from one update of the parameters to the next, of one rank"),
         ("class", "every nanosecond of a step belongs to exactly one, so they add up to the step"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from ddlprof.base.errors import UserError, complain
+from ddlprof.base.errors import UserError, complain, refusing
 from ddlprof.cli.panels import output_option
 from ddlprof.model.naming import on_this_machine
 
@@ -224,10 +224,8 @@ def _require(destination: Destination, folders: Collection[str]) -> None:
 
 def make_folder(path: Path) -> None:
     """Makes the folder if it is missing. Raises UserError where it cannot be made."""
-    try:
+    with refusing(f"{path}: cannot be made"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be made: {error.strerror or error}") from None
 
 
 def require_destination(path: Path | None) -> None:
@@ -252,14 +250,12 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     from ddlprof.base.files import replacing
 
     opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with (
-            nullcontext(path) if _only_written_to(path) else replacing(path.resolve()) as target,
-            opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names may hold undecodable bytes
-        ):
-            file.writelines(pieces)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with (
+        refusing(f"{path}: cannot be written"),
+        nullcontext(path) if _only_written_to(path) else replacing(path.resolve()) as target,
+        opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names may hold undecodable bytes
+    ):
+        file.writelines(pieces)
 
 
 def _only_written_to(path: Path) -> bool:

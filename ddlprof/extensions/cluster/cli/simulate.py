@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, refusing
 from ddlprof.base.files import replace_whole
 from ddlprof.base.units import count
 from ddlprof.cli.options import LearnedFileInShortHelp, names_in
@@ -265,11 +265,9 @@ def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
     if csv is None:
         yield lambda result: result
         return
-    try:
-        with job_file(csv / "jobs.csv") as add:
-            yield add
-    except OSError as error:
-        raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
+    path = csv / "jobs.csv"
+    with refusing(f"{path}: cannot be written"), job_file(path) as add:
+        yield add
 
 
 def _report(data: SimulatedData, results: Sequence[CaseResult], destinations: Wanted) -> None:
@@ -282,13 +280,10 @@ def _report(data: SimulatedData, results: Sequence[CaseResult], destinations: Wa
         return html.render(data)
 
     def write_csv(folder: Path) -> None:
-        path = folder
-        try:
-            for name, content in csv_files.render(results).items():
-                path = folder / name
+        for name, content in csv_files.render(results).items():
+            path = folder / name
+            with refusing(f"{path}: cannot be written"):
                 replace_whole(path, content)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
 
     destinations.write({"table": text.render, "json": json.render, "html": page}, data, {"csv": write_csv})
 

@@ -150,6 +150,7 @@ def _parts(subject: Subject, name: str) -> list[dict[str, object]]:
 
 
 def findings(subject: Subject) -> Section | Absent:
+    """The findings of all rules."""
     found = subject.report.findings
     if not found:
         return Absent("Findings", "no rule found anything else to name")

@@ -38,7 +38,7 @@ def steps_name(text: str) -> str:
     return text.removesuffix(".jsonl") + ".steps"
 
 
-def _old_times_name(text: str) -> str:
+def old_times_name(text: str) -> str:
     """The name of the file of collectives that belongs to a rank's text file of schema 2."""
     return text.removesuffix(".jsonl") + ".collectives"
 
@@ -100,7 +100,7 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> RunPar
     for text, size in files.items():
         match = _RANK_FILE.fullmatch(text)
         if match and (match["part"] or "") == name:
-            steps = next((each for each in (steps_name(text), _old_times_name(text)) if each in files), None)
+            steps = next((each for each in (steps_name(text), old_times_name(text)) if each in files), None)
             number = (int(match["attempt"]), int(match["rank"]))
             both = size + (files[steps] if steps is not None else 0)
             ranks.append(RankFiles(*number, text, steps, both, size))

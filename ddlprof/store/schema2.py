@@ -17,6 +17,7 @@ from ddlprof.store.collectives import signatures_of
 from ddlprof.store.flushes import undamaged_parts
 from ddlprof.store.lines import Head, Parsed, bulk, context_of, shapes_of, sort_lines
 from ddlprof.store.numbers import DAMAGE, whole_numbers, whole_numbers_at_once
+from ddlprof.store.parts import old_times_name
 from ddlprof.store.rankfile import LARGEST_SUM, notes_of_damage, rank_of, sound_steps
 from ddlprof.store.step_blocks import StepArrays
 from ddlprof.store.tables import OPTIONAL_FIELDS, IntArray, RankData, column_default
@@ -44,13 +45,8 @@ def decode_old_rank(head: Head, text: bytes, times: bytes, name: str) -> RankDat
         if rank.untold is not None and rank.untold.any():
             first = rank.steps["step"][np.argmax(rank.untold)]
             message = f"{problem}: the communication of step {first} and later ones is not told apart"
-        rank.notes.append(Note(times_name(name), message))
+        rank.notes.append(Note(old_times_name(name), message))
     return rank
-
-
-def times_name(text: str) -> str:
-    """The name of the file of collectives that belongs to a rank's text file."""
-    return text.removesuffix(".jsonl") + ".collectives"
 
 
 def _steps(parsed: Parsed) -> tuple[IntArray, IntArray]:

@@ -51,6 +51,10 @@ class FreeGpus:
         for index, gpus in allocation.parts:
             self._change(index, gpus)
 
+    def fits(self, allocation: Allocation) -> bool:
+        """Whether exactly these GPUs are free."""
+        return all(self.by_machine[index] >= gpus for index, gpus in allocation.parts)
+
     def place(
         self, gpus: int, level: Level = Level.NETWORK, gpu_models: Sequence[str | None] | None = None
     ) -> Allocation | None:

@@ -64,7 +64,7 @@ def test_a_place_is_free_whole_of_one_model_and_the_closest(
     assert (found.gpus, placement.level, len(placement.gpu_models)) == (gpus, expected, 1)
     assert [index for index, _ in found.parts] == sorted({index for index, _ in found.parts})
     assert all(0 < count <= by_machine[index] for index, count in found.parts)
-    assert all(free.by_machine[index] >= count for index, count in found.parts)
+    assert free.fits(found)
     assert free.by_machine == by_machine, "it is not taken yet"
     if expected == Level.MACHINE:
         ((index, _),) = found.parts

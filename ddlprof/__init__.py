@@ -27,22 +27,15 @@ def _short_names() -> Mapping[str, str]:
 old_names.stand_last(_short_names)
 
 
+_MODULES = {
+    "load": "api", "data_call": "collect.loader.data_calls", "profile": "profiling", "recent_means": "collect.current",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
     """Imports `load` and others on first use: they need pandas, which a training process must not import."""
-    if name == "load":
-        from ddlprof.api import load
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return load
-    if name == "data_call":
-        from ddlprof.collect.loader.data_calls import data_call
-
-        return data_call
-    if name == "profile":
-        from ddlprof.profiling import profile
-
-        return profile
-    if name == "recent_means":
-        from ddlprof.collect.current import recent_means
-
-        return recent_means
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -16,7 +16,7 @@ from ddlprof.base.errors import ReadingError
 from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Interval, settle, shown
 from ddlprof.instance_catalog.errors import CatalogError
 
-# Numbers without a range of their own are 0 or more, see `_check`.
+# Numbers without a range of their own are 0 or more, see `_Checked`.
 Speed = Annotated[float, POSITIVE]
 PcieGeneration = Annotated[int, Interval(1, 6)]
 PRICINGS = ("on_demand", "spot")
@@ -24,6 +24,14 @@ OWN_PRICE = "own"
 """The basis of a user's own price."""
 MARKET_PRICE = "market"
 """The basis of what hosts of a market asked on a day; others ask more or less, and it moves by the hour."""
+
+
+class _Checked:
+    def __post_init__(self) -> None:
+        try:
+            settle(self, NOT_NEGATIVE)
+        except ReadingError as error:
+            raise CatalogError(str(error)) from None
 
 
 class LinkPair(NamedTuple):
@@ -35,7 +43,7 @@ class LinkPair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class InstanceType:
+class InstanceType(_Checked):
     """One machine that can (or could) be rented."""
 
     DERIVED: ClassVar[tuple[str, ...]] = (
@@ -109,12 +117,12 @@ class InstanceType:
     """NVLinks between pairs of GPUs, where they are not the same for all pairs. From `gpu_links.csv`."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         _check_date("spec_as_of", self.spec_as_of)
 
 
 @dataclass(frozen=True)
-class Gpu:
+class Gpu(_Checked):
     """One GPU as a machine counts it: a die of a K80, M60 or K520 board, else a card. Peaks are dense (no sparsity)."""
 
     gpu_model: str
@@ -150,12 +158,9 @@ class Gpu:
     source: str = ""
     notes: str = ""
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True)
-class Price:
+class Price(_Checked):
     """What one machine costs: Linux, shared tenancy, no savings plans or reservations."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("list_usd_per_hour",)
@@ -177,7 +182,7 @@ class Price:
     """The list price, if this price is a user's own or discounted."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         _check_date("as_of", self.as_of)
         if self.pricing not in PRICINGS:
             raise CatalogError(f"pricing: one of {', '.join(PRICINGS)} is expected, not {shown(self.pricing)}")
@@ -206,7 +211,7 @@ def is_assumed(basis: str) -> bool:
 
 
 @dataclass(frozen=True)
-class FlowLimit:
+class FlowLimit(_Checked):
     """The bandwidth that a cloud allows one flow between two machines."""
 
     cloud: str
@@ -219,12 +224,9 @@ class FlowLimit:
     """The limit; None where none is documented."""
     notes: str = ""
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True)
-class LinkFact:
+class LinkFact(_Checked):
     """A measured fact about a machine or its links, from a user's run. It counts before the tables."""
 
     machine: str
@@ -242,7 +244,7 @@ class LinkFact:
     notes: str = ""
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         _check_date("measured_at", self.measured_at)
         for ending, unit in (("_gbps", "Gbit/s"), ("_gb_s", "GB/s")):
             if self.what.endswith(ending) and self.unit != unit:
@@ -254,7 +256,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 
 
 @dataclass(frozen=True)
-class Reached:
+class Reached(_Checked):
     """What operators reached on one type of GPU when it was measured, sustained rather than in a burst.
 
     Replaces learned efficiencies. None: not measured.
@@ -284,7 +286,7 @@ class Reached:
     """The mean power while products ran."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         _check_date("measured_at", self.measured_at)
 
     def tflops(self) -> dict[str, float]:
@@ -294,7 +296,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class GpuLink:
+class GpuLink(_Checked):
     """A row of `gpu_links.csv`: one `LinkPair` of one instance type."""
 
     cloud: str
@@ -304,12 +306,9 @@ class GpuLink:
     links: int
     source: str
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True)
-class Source:
+class Source(_Checked):
     """A place where facts were read."""
 
     source: str
@@ -320,12 +319,9 @@ class Source:
     licence: str = ""
     notes: str = ""
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True)
-class Disagreement:
+class Disagreement(_Checked):
     """Two sources that disagree, and what the catalogue says."""
 
     subject: str
@@ -336,16 +332,6 @@ class Disagreement:
     other: str
     other_source: str
     reason: str = ""
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-
-def _check(record: object) -> None:
-    try:
-        settle(record, NOT_NEGATIVE)
-    except ReadingError as error:
-        raise CatalogError(str(error)) from None
 
 
 def _check_date(name: str, text: str) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated
 
 from ddlprof.base.typed import Interval
-from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import Checked, PredictionError
 
 Positive = Annotated[int, Interval(1, 10**8)]
 Natural = Annotated[int, Interval(0, 10**8)]
@@ -20,7 +20,7 @@ _BACKWARD = 2.0
 
 
 @dataclass(frozen=True)
-class Transformer:
+class Transformer(Checked):
     """The sizes of a model. Widths are in elements, `seq` is in tokens."""
 
     layers: Positive
@@ -61,7 +61,7 @@ class Transformer:
     """The width of a head of values; 0: as `head_dim`."""
 
     def __post_init__(self) -> None:
-        checked(self)
+        super().__post_init__()
         problems = {
             f"heads {self.heads} are not a multiple of kv_heads {self.kv_heads}": self.heads % self.kv_heads,
             "a model with experts needs experts_per_token and expert_ffn": (
@@ -116,7 +116,6 @@ class Transformer:
 
     @cached_property
     def expert_parameters(self) -> int:
-        """The parameters of one expert."""
         return self.products * self.hidden * self.expert_ffn
 
     def dense_parameters(self, experts: bool) -> int:
@@ -139,7 +138,6 @@ class Transformer:
 
     @cached_property
     def parameters(self) -> int:
-        """All parameters."""
         ends, mixed = self.embedding_parameters * (1 if self.tied else 2) + self.hidden, self.mixed_layers
         return ends + (self.layers - mixed) * self.layer_parameters(False) + mixed * self.layer_parameters(True)
 

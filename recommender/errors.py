@@ -1,8 +1,6 @@
-"""The error of the predictor, and the check of records that raises it."""
+"""The error of the predictor, and the records that raise it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ddlprof.base.errors import DdlprofError
 from ddlprof.base.reading import ReadingError, settle
@@ -12,9 +10,11 @@ class PredictionError(DdlprofError, ValueError):
     """A job or a target cannot be predicted; the message is one line that says why and what to do."""
 
 
-def checked(record: Any) -> None:
-    """Checks a record in its `__post_init__`: raises `PredictionError` for a field that contradicts its annotation."""
-    try:
-        settle(record)
-    except ReadingError as error:
-        raise PredictionError(f"{type(record).__name__.lower()}: {error}") from None
+class Checked:
+    """A record whose fields are checked when it is made: `PredictionError` for one that contradicts its annotation."""
+
+    def __post_init__(self) -> None:
+        try:
+            settle(self)
+        except ReadingError as error:
+            raise PredictionError(f"{type(self).__name__.lower()}: {error}") from None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ddlprof.base.typed import Interval
 from ddlprof.recommender.architecture import Transformer
-from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import Checked, PredictionError
 
 Degree = Annotated[int, Interval(1, 100_000)]
 SHARDS = ("none", "zero1", "zero2", "zero3")
@@ -23,7 +23,7 @@ _FORM = "such as tp8,pp4,zero1,mb1,ga16,selective"
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(Checked):
     """The degrees of parallelism. Data ranks = GPUs / (tensor x pipeline x context)."""
 
     tensor: Degree = 1
@@ -45,7 +45,7 @@ class Layout:
     """none, selective (attention and cheap operators) or full (whole layers)."""
 
     def __post_init__(self) -> None:
-        checked(self)
+        super().__post_init__()
         if self.shard not in SHARDS and not _HSDP.fullmatch(self.shard):
             raise PredictionError(f"layout: shard {self.shard!r} is not known; one of: {', '.join(SHARDS)}, hsdp:N")
         if self.recompute not in RECOMPUTES:

@@ -23,7 +23,7 @@ from ddlprof.recommender.communication import coefficients as communication
 from ddlprof.recommender.communication.coefficients import MachineLinks, Prior
 from ddlprof.recommender.communication.exposed import PARAMETERS
 from ddlprof.recommender.compute.correction import ComputeCorrection, Text
-from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import Checked, PredictionError
 from ddlprof.recommender.target import Machine
 
 FORMAT = 1
@@ -127,7 +127,7 @@ class LearnedSource:
 
 
 @dataclass(frozen=True)
-class Learned:
+class Learned(Checked):
     """The content of the file of `ddlprof learn`."""
 
     format: int
@@ -139,9 +139,6 @@ class Learned:
     errors: tuple[LearnedError, ...] = ()
     compute: tuple[ComputeCorrection, ...] = ()
     links: tuple[LinkCorrection, ...] = ()
-
-    def __post_init__(self) -> None:
-        checked(self)
 
     @property
     def sentence(self) -> str:

@@ -12,7 +12,7 @@ from ddlprof.recommender.compute.gpu_peaks import matrix_of
 from ddlprof.recommender.compute.optimizers import optimizer_named
 from ddlprof.recommender.compute.packing import packing_named
 from ddlprof.recommender.compute.precisions import precision_named
-from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import Checked, PredictionError
 from ddlprof.recommender.strategy import STRATEGIES, strategy_named
 from ddlprof.recommender.target import LaunchUs, Rank, Target
 from ddlprof.recommender.workload import Batch, Name, Workload
@@ -23,7 +23,7 @@ GPUs emulate bf16 in fp32, which is slower than either, and run TF32 as fp32."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """The settings of a training. None: as measured, or as counted where nothing was measured."""
 
     precision: Name | None = None
@@ -56,9 +56,6 @@ class Settings:
     """Whether what adapters get is dropped out before; None: it is not, as PEFT has it."""
     host_launch_us: LaunchUs | None = None
     """Microseconds that the host takes to launch an operator. It is no setting of the job, and differs from none."""
-
-    def __post_init__(self) -> None:
-        checked(self)
 
     @property
     def deepspeed(self) -> int | None:

@@ -11,7 +11,7 @@ from ddlprof import instance_catalog
 from ddlprof.base.reading import Interval
 from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
 from ddlprof.model.operators import Checkpointing
-from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import Checked, PredictionError
 from ddlprof.recommender.layout import Layout
 from ddlprof.recommender.strategy import strategy_named
 from ddlprof.recommender.workload import Batch, Measurement, Name, Placement, Speed
@@ -39,7 +39,7 @@ _MESH_LINKS = 7
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Checked):
     """A placement of the job, on an instance type of the catalogue or on a machine described by `gpu_model`,
     `interconnect` and `network_gbps`."""
 
@@ -49,11 +49,9 @@ class Target:
     batch_per_gpu: Batch = 1
     """The samples of one GPU in one forward pass."""
     precision: Name | None = None
-    """One of `ddlprof.recommender.compute.precisions.PRECISIONS`; None: as measured."""
+    """This and the other settings of the training are as in `ddlprof.recommender.Settings`; None: as measured."""
     strategy: Name | None = None
-    """The strategy: ddp, fsdp or zero; None: as measured."""
     grad_accum: Batch | None = None
-    """Forward passes for one update; None: as measured."""
     gpu_model: Name | None = None
     interconnect: Name | None = None
     """The link between the GPUs of a machine: pcie3..5, nvlink1..5 or xgmi (AMD's Infinity Fabric, at the speed of the
@@ -61,27 +59,15 @@ class Target:
     network_gbps: Speed | None = None
     """The Gbit/s between two machines."""
     optimizer: Name | None = None
-    """The optimizer: adamw, adam, sgd, none, ...; None: as measured."""
     checkpointing: Checkpointing | None = None
-    """Whether activations are computed again in backward instead of kept; selective: all but results of products with
-    weights; None: as measured."""
     compiled: bool | None = None
-    """Whether torch.compile fuses operators; None: as measured."""
     channels_last: bool | None = None
-    """Whether convolutions lay out their tensors with channels last (torch.channels_last); None: as measured."""
     lora: Rank | None = None
-    """The rank of adapters that are trained beside frozen weights (LoRA); None: as measured."""
     qlora: Rank | None = None
-    """The same beside weights held in four bits (QLoRA)."""
     lora_targets: Name | None = None
-    """The layers that have adapters, by the ends of their names, such as `q_proj,v_proj`, or all-linear; None: as PEFT
-    has it for models with such names."""
     lora_precision: Name | None = None
-    """The precision of adapters; None: fp32 beside weights in 16 bit, as PEFT has it, and else as the job."""
     qlora_format: Name | None = None
-    """How QLoRA holds its weights: a name of `ddlprof.recommender.compute.packing.FORMATS`; None: nf4."""
     lora_dropout: bool | None = None
-    """Whether what adapters get is dropped out before; None: it is not, as PEFT has it."""
     host_launch_us: LaunchUs | None = None
     """Microseconds from one small operator to the next that the host takes in forward (`launch_us` of `ddlprof probe`);
     None: as a probe tells it, or typical of the machine's processor."""
@@ -89,9 +75,6 @@ class Target:
     """How the model is divided over the GPUs; None: by `strategy` alone. With a layout, it decides in place of
     `strategy` and `checkpointing`; `batch_per_gpu` are the sequences of a micro-batch, and `grad_accum` the
     micro-batches of a step in each data rank."""
-
-    def __post_init__(self) -> None:
-        checked(self)
 
     @property
     def deepspeed(self) -> int | None:

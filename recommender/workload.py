@@ -16,7 +16,7 @@ from typing import Annotated
 from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Interval, Length, ReadingError, decode, parse_json, read_text
 from ddlprof.model.operators import StepOperators
 from ddlprof.recommender.architecture import Transformer
-from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import Checked, PredictionError
 from ddlprof.recommender.estimate import CARRIED
 from ddlprof.recommender.layout import Layout
 
@@ -44,7 +44,7 @@ Speed = Annotated[float, POSITIVE]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Measurement(Checked):
     """The mean steady step of the job on one placement. Times are seconds.
 
     A machine with neither `instance_type` nor `gpu_model` is a CPU, or unknown: its computation says nothing about
@@ -90,7 +90,7 @@ class Measurement:
     """The processor that did."""
 
     def __post_init__(self) -> None:
-        checked(self)
+        super().__post_init__()
         parts_s = sum(self.elsewhere_s, (self.compute_s or 0.0) + (self.exposed_comm_s or 0.0))
         if parts_s > _ROUNDING * self.step_s:
             raise PredictionError(
@@ -109,7 +109,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Recurring:
+class Recurring(Checked):
     """A recurring activity of a job besides its steps, such as evaluation."""
 
     seconds: Seconds
@@ -117,12 +117,9 @@ class Recurring:
     every_samples: Annotated[float, Interval(1e-3, 1e18)] | None = None
     """The training samples from one occurrence to the next; None: it happens once in the job."""
 
-    def __post_init__(self) -> None:
-        checked(self)
-
 
 @dataclass(frozen=True)
-class JobFacts:
+class JobFacts(Checked):
     """The time that a measured job took besides its steps. None: not observed."""
 
     start_up_s: Seconds | None = None
@@ -138,12 +135,9 @@ class JobFacts:
     queued_share: Share | None = None
     """As in `Measurement`."""
 
-    def __post_init__(self) -> None:
-        checked(self)
-
 
 @dataclass(frozen=True)
-class Workload:
+class Workload(Checked):
     """A training job, independent of where it runs."""
 
     name: Name
@@ -170,7 +164,6 @@ class Workload:
     assumed: Sequence[str] = ()
     """Assumptions in place of observations, one sentence each; they become part of `Estimate.basis`."""
     step: StepOperators | None = None
-    """The operators of one step."""
     job: JobFacts | None = None
     """The time besides steps; None where no whole job was measured."""
     loader_blocked_s_per_sample: Seconds | None = None
@@ -185,7 +178,7 @@ class Workload:
     """What trains it under a layout: megatron, nanotron, torchtitan, ... (`recommender.layouts.coefficients`)."""
 
     def __post_init__(self) -> None:
-        checked(self)
+        super().__post_init__()
         if self.step is not None:
             try:
                 self.step.require_consistent()

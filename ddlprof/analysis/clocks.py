@@ -156,22 +156,14 @@ def _gives(rank: int, shape: CollectiveShape) -> bool:
     """Whether this rank gives data. A rank that takes them cannot end before this rank has issued the collective."""
     if shape.root is None or not shape.bytes:
         return _symmetric(shape.op, shape.bytes)
-    return (
-        shape.op == "send"
-        or (shape.op.startswith(FROM_ROOT) and rank == shape.root)
-        or (shape.op.startswith(TO_ROOT) and rank != shape.root)
-    )
+    return shape.op == "send" or shape.op.startswith(FROM_ROOT if rank == shape.root else TO_ROOT)
 
 
 def _takes(rank: int, shape: CollectiveShape) -> bool:
     """Whether this rank takes data. It cannot end before all ranks that give data have issued the collective."""
     if shape.root is None or not shape.bytes:
         return _symmetric(shape.op, shape.bytes)
-    return (
-        shape.op == "recv"
-        or (shape.op.startswith(FROM_ROOT) and rank != shape.root)
-        or (shape.op.startswith(TO_ROOT) and rank == shape.root)
-    )
+    return shape.op == "recv" or shape.op.startswith(TO_ROOT if rank == shape.root else FROM_ROOT)
 
 
 def _symmetric(op: str, size: int) -> bool:

@@ -236,8 +236,6 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """A gate and its result."""
-
     gate: Gate
     state: str
     """broken, kept, or within the noise: B is then above the limit, but maybe by chance."""

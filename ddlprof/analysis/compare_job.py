@@ -37,7 +37,6 @@ class JobTimes:
 
     @property
     def wall(self) -> float:
-        """The wall time of the job."""
         return sum(self.parts.values())
 
     @property

@@ -105,7 +105,6 @@ def advice(found: Hang) -> str:
 
 
 def does(line: HangRank) -> str:
-    """What one rank does."""
     if line.collective is not None and line.does == "collective":
         return f"waits in {place_text(line.collective)}"
     note = f" ({line.note[:_LONGEST_NOTE]})" if line.note else ""

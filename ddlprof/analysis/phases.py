@@ -38,7 +38,6 @@ class PhaseLine:
     number: int
     """The number of the line, from 1, in the order in which they began."""
     phases: int
-    """The number of phases."""
     model: str | None
     """The class of the model; None: not known."""
     optimizer: str
@@ -51,7 +50,6 @@ class PhaseLine:
     share: float
     """The share of the time of all steps."""
     first_steps: list[int]
-    """The first step of each phase."""
 
     @property
     def name(self) -> str:

@@ -181,13 +181,6 @@ def saved_of_each_us(rank: RankData, matched: RankCollectives, transfer: IntArra
     return saved
 
 
-def replay(
-    ready: IntArray, end: IntArray, need: IntArray, exposed: IntArray, transfer: IntArray, group: list[str]
-) -> IntArray:
-    """The exposed time saved in each step if every collective took its `transfer`; the arguments are of `savings`."""
-    return np.asarray(np.maximum(savings(ready, end, need, exposed, transfer, group).sum(axis=1), 0))
-
-
 def savings(
     ready: IntArray, end: IntArray, need: IntArray, exposed: IntArray, transfer: IntArray, group: list[str]
 ) -> IntArray:

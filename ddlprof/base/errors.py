@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 
 from ddlprof.base.text import plain, without_credentials
 
@@ -30,6 +31,15 @@ class UserError(DdlprofError):
 
 class ReadingError(DdlprofError, ValueError):
     """Why a file cannot be read: what is wrong, where in the file, and what was expected. Without the file's name."""
+
+
+@contextlib.contextmanager
+def refusing(what: str, advice: str = "") -> Iterator[None]:
+    """Turns what the system refuses within, an `OSError`, into a UserError: `what`, the reason, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}{advice}") from None
 
 
 def complain(message: str) -> None:

@@ -164,10 +164,10 @@ _NAMED: dict[bytes, tuple[int, bool, _Act]] = {
     b"]": (0, False, lambda m, a: m.stack.append([])),
     b"}": (0, False, lambda m, a: m.stack.append({})),
     b")": (0, False, lambda m, a: m.stack.append(())),
-    b"t": (0, False, lambda m, a: _append(m, tuple(m.marked()))),
-    b"\x85": (0, False, lambda m, a: _append(m, tuple(m.last(1)))),
-    b"\x86": (0, False, lambda m, a: _append(m, tuple(m.last(2)))),
-    b"\x87": (0, False, lambda m, a: _append(m, tuple(m.last(3)))),
+    b"t": (0, False, lambda m, a: m.stack.append(tuple(m.marked()))),
+    b"\x85": (0, False, lambda m, a: m.stack.append(tuple(m.last(1)))),
+    b"\x86": (0, False, lambda m, a: m.stack.append(tuple(m.last(2)))),
+    b"\x87": (0, False, lambda m, a: m.stack.append(tuple(m.last(3)))),
     b"a": (0, False, lambda m, a: m.extend(m.last(1))),
     b"e": (0, False, lambda m, a: m.extend(m.marked())),
     b"s": (0, False, lambda m, a: m.update(m.last(2))),
@@ -179,7 +179,3 @@ _NAMED: dict[bytes, tuple[int, bool, _Act]] = {
     b"j": (4, False, lambda m, a: m.stack.append(m.memo[_whole(a)])),
 }
 _INSTRUCTIONS = {name[0]: what for name, what in _NAMED.items()}
-
-
-def _append(machine: _Machine, value: Any) -> None:
-    machine.stack.append(value)

@@ -27,7 +27,6 @@ class Scale:
         return f"{seconds * self.per_second:.{self.decimals}f}"
 
     def time(self, seconds: float) -> str:
-        """The time with its unit."""
         return f"{self.number(seconds)} {self.unit}"
 
 

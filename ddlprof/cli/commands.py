@@ -139,5 +139,4 @@ def groups() -> dict[str, dict[str, Command]]:
 
 
 def commands() -> dict[str, Command]:
-    """All commands by name."""
     return {name: command for group in groups().values() for name, command in group.items()}

@@ -32,7 +32,6 @@ def compare(
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            "--fail-on",
             metavar="CLASS=LIMIT,...",
             help="Exit with 1 if a class, a part of one, or step is longer in B than in A by more than LIMIT, and this "
             "is not noise. data=5% is 5 % of A's step, data=8ms is 8 ms a step.",
@@ -43,7 +42,6 @@ def compare(
     noise: Annotated[
         str | None,
         typer.Option(
-            "--noise",
             metavar="PERCENT",
             help="How much equal runs differ, as a standard deviation in per cent of the step. Used for a side that "
             "is a single run [1%, more if it had to wait for processors].",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.output import STDOUT, Wanted, require_destination, say_written, tells_format, wanted, write_whole
+from ddlprof.cli.output import STDOUT, Wanted, require_destination, say_written, tells_format, wanted, write_pieces
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
@@ -106,7 +106,7 @@ def emit(
         more = "; --top K shows more of them" if len(shown) < len(answer.accepted) else ""
         raise UserError(f"--plan {asked.number}: the table has {len(shown)} plans, which are numbered from 1{more}")
     text, how = _made(asked, job, answer, shown[asked.number - 1], precision)
-    write_whole(asked.path, text)
+    write_pieces(asked.path, [text])
     say_written(f"{asked.path}; read it, then: {how.format(path=shell_word(str(asked.path), path=True))}")
 
 

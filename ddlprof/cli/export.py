@@ -41,12 +41,11 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            "--format",
             metavar="F",
             help="Format of the files: csv, or parquet (DIR/TABLE/job=NAME/run=ID/part-0.parquet, for many runs).",
         ),
     ] = "csv",
-    phase: Annotated[int | None, typer.Option("--phase", metavar="N", min=1, help=PHASE_HELP)] = None,
+    phase: Annotated[int | None, typer.Option(metavar="N", min=1, help=PHASE_HELP)] = None,
     columns: Annotated[
         bool,
         typer.Option(

@@ -15,26 +15,19 @@ FORMATS = ("table", "json")
 _Inputs = Annotated[
     list[str] | None,
     typer.Option(
-        "--input",
         metavar="[NAME=][DTYPE:]SHAPE",
         help="Shape of one sample: 3,224,224, or int64:512 for tokens. Give it once for each argument of forward;"
         " with a name where it goes by name: labels=int64:512.",
     ),
 ]
-_Tokens = Annotated[
-    int | None, typer.Option("--seq-len", metavar="N", min=1, help="Tokens of a sample, for transformers.")
-]
+_Tokens = Annotated[int | None, typer.Option(metavar="N", min=1, help="Tokens of a sample, for transformers.")]
 _Optimizer = Annotated[
     str,
     typer.Option(
-        "--optimizer",
         metavar="NAME",
         help="adamw, adam, sgd, sgd-momentum, ... or none; adamw-fused for the fused one, -single for one parameter"
         " after another.",
     ),
-]
-_Checkpointing = Annotated[
-    bool, typer.Option("--checkpointing", help="Compute the activations of each block again in backward.")
 ]
 
 
@@ -51,10 +44,10 @@ def features(
     seq_len: _Tokens = None,
     batch: Annotated[int, typer.Option("--batch", metavar="B", min=1, help="Samples of the step that is written.")] = 8,
     optimizer: _Optimizer = "adamw",
-    precision: Annotated[
-        str, typer.Option("--precision", metavar="P", help="fp32, bf16, fp16, amp-bf16 or amp-fp16.")
-    ] = "fp32",
-    checkpointing: _Checkpointing = False,
+    precision: Annotated[str, typer.Option(metavar="P", help="fp32, bf16, fp16, amp-bf16 or amp-fp16.")] = "fp32",
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="Compute the activations of each block again in backward.")
+    ] = False,
     compiled: Annotated[bool, typer.Option("--compile", help="With torch.compile, which joins operators.")] = False,
     inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
     layers: sizes.Layers = None,

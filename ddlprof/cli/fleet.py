@@ -13,18 +13,7 @@ from ddlprof.cli.output import Out, format_option, wanted
 FORMATS = ("table", "json", "csv")
 
 _Analyse = Annotated[
-    int,
-    typer.Option(
-        "--analyse", metavar="N", min=0, help="Analyse up to N runs that have no summary.json, which takes longer."
-    ),
-]
-_By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        metavar="run|node|job",
-        help="A line for each run, for each machine that they had, or for each job with its goodput.",
-    ),
+    int, typer.Option(metavar="N", min=0, help="Analyse up to N runs that have no summary.json, which takes longer.")
 ]
 
 
@@ -33,21 +22,24 @@ def fleet(
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS)] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only runs that began within this time: 7d, 12h.")
+        str | None, typer.Option(metavar="TIME", help="Only runs that began within this time: 7d, 12h.")
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="NAME", help="Only runs of this job; * stands for any characters.")
+        str | None, typer.Option(metavar="NAME", help="Only runs of this job; * stands for any characters.")
     ] = None,
-    sort: Annotated[
-        str, typer.Option("--sort", metavar="KEY", help="Order: when, job, hours, usd, lost or step.")
-    ] = "when",
-    by: _By = "run",
+    sort: Annotated[str, typer.Option(metavar="KEY", help="Order: when, job, hours, usd, lost or step.")] = "when",
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="run|node|job",
+            help="A line for each run, for each machine that they had, or for each job with its goodput.",
+        ),
+    ] = "run",
     instance: Annotated[
-        str | None,
-        typer.Option("--instance", metavar="TYPE", help="Type of the machines of runs that do not tell theirs."),
+        str | None, typer.Option(metavar="TYPE", help="Type of the machines of runs that do not tell theirs.")
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", metavar="N", min=1, help="Lines of the table; the total is always of all runs.")
+        int, typer.Option(metavar="N", min=1, help="Lines of the table; the total is always of all runs.")
     ] = 100,
     analyse: _Analyse = 20,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -132,32 +132,14 @@ LearnedFileInShortHelp = Annotated[Path | None, typer.Option("--learned", metava
 """For commands whose options have no panels."""
 
 
-def settings_of(
-    precision: str | None,
-    strategy: str | None,
-    optimizer: str | None,
-    grad_accum: int | None,
-    checkpointing: str | None,
-    compiled: bool | None,
-    channels_last: bool | None,
-    lora: int | None = None,
-    qlora: int | None = None,
-    lora_targets: str | None = None,
-    lora_precision: str | None = None,
-    qlora_format: str | None = None,
-    lora_dropout: bool | None = None,
-    host_launch_us: float | None = None,
-) -> Settings:
-    """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
-    for a way of checkpointing that is not."""
+def settings_of(checkpointing: str | None = None, **asked: Any) -> Settings:
+    """The settings that replace those of the run, by the names of `Settings`. Raises PredictionError for names that are
+    not known, and UserError for a way of checkpointing that is not."""
     from ddlprof.recommender import Settings
     from ddlprof.recommender.settings import check_settings
 
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
-    settings = Settings(
-        precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, lora_targets,
-        lora_precision, qlora_format, lora_dropout, host_launch_us,
-    )  # fmt: skip
+    settings = Settings(checkpointing=again, **asked)
     check_settings(settings)
     return settings
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from ddlprof.base.errors import UserError, complain
+from ddlprof.base.errors import UserError, complain, refusing
 from ddlprof.cli.panels import output_option
 from ddlprof.model.naming import on_this_machine
 
@@ -190,7 +190,7 @@ def _destinations(
     if name is None and len(formats) == 1:
         (name,) = formats
     if name is None:
-        if (ending := _ending(text)) is not None:
+        if ending := Path(text.removesuffix(".gz")).suffix:
             raise UserError(f"{text}: {ending} tells no format here: add --format {', '.join(known)}{besides}")
         name = known[0]
     return [Destination(name, Path(on_this_machine(text) if name in folders else text))]
@@ -213,10 +213,6 @@ def tells_format(text: str, known: Sequence[str]) -> bool:
     return _told(text, known) is not None
 
 
-def _ending(text: str) -> str | None:
-    return Path(text.removesuffix(".gz")).suffix or None
-
-
 def _require(destination: Destination, folders: Collection[str]) -> None:
     if destination.format in folders:
         if destination.path is None:
@@ -228,10 +224,8 @@ def _require(destination: Destination, folders: Collection[str]) -> None:
 
 def make_folder(path: Path) -> None:
     """Makes the folder if it is missing. Raises UserError where it cannot be made."""
-    try:
+    with refusing(f"{path}: cannot be made"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be made: {error.strerror or error}") from None
 
 
 def require_destination(path: Path | None) -> None:
@@ -242,11 +236,6 @@ def require_destination(path: Path | None) -> None:
         raise UserError(f"{path}: cannot be written: it is a folder")
     if not os.path.isdir(path.absolute().parent):
         raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """`write_pieces` of one text."""
-    write_pieces(path, [text])
 
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
@@ -261,14 +250,12 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     from ddlprof.base.files import replacing
 
     opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with (
-            nullcontext(path) if _only_written_to(path) else replacing(path.resolve()) as target,
-            opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names may hold undecodable bytes
-        ):
-            file.writelines(pieces)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with (
+        refusing(f"{path}: cannot be written"),
+        nullcontext(path) if _only_written_to(path) else replacing(path.resolve()) as target,
+        opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names may hold undecodable bytes
+    ):
+        file.writelines(pieces)
 
 
 def _only_written_to(path: Path) -> bool:

@@ -22,12 +22,10 @@ MOST_NODES = 10_000
 
 
 _Instances = Annotated[
-    list[str] | None,
-    machines_option("--instance", metavar="TYPE,...", help="Instance types of the catalogue, side by side."),
+    list[str] | None, machines_option(metavar="TYPE,...", help="Instance types of the catalogue, side by side.")
 ]
 _Gpus = Annotated[
-    list[str] | None,
-    machines_option("--gpu", metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too."),
+    list[str] | None, machines_option(metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too.")
 ]
 _Placement = Annotated[
     str | None,
@@ -81,21 +79,20 @@ def predict(
 
     destinations = wanted(out, format, FORMATS)
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
+    asked: dict[str, Any] = {
+        "strategy": strategy, "checkpointing": checkpointing, "compiled": compiled, "channels_last": channels_last,
+        "lora": lora, "qlora": qlora, "lora_targets": lora_targets, "lora_precision": lora_precision,
+        "qlora_format": qlora_format, "lora_dropout": lora_dropout, "host_launch_us": host_launch_us,
+    }  # fmt: skip
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
-        adapters = lora, qlora, lora_targets, lora_precision, qlora_format, lora_dropout
-        asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
-        settings = [options.settings_of(name, *asked) for name in names_in(precision or "") or (None,)]
+        asked |= {"optimizer": optimizer, "grad_accum": grad_accum}
+        settings = [options.settings_of(precision=name, **asked) for name in names_in(precision or "") or (None,)]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
         job = load_job_with(learned, run or [], (batch,) if batch else (), other_job or ())
         _write_targets(destinations, job, batch, (placement, nodes), machines, settings, described)
         return
-    layout_options.refuse(
-        "it goes without --layout, which says zero1 and the like, and selective or full",
-        strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
-        lora=lora, qlora=qlora, lora_targets=lora_targets, lora_precision=lora_precision,
-        qlora_format=qlora_format, lora_dropout=lora_dropout, host_launch_us=host_launch_us,
-    )  # fmt: skip
+    layout_options.refuse("it goes without --layout, which says zero1 and the like, and selective or full", **asked)
     question = layout_options.question_of(
         layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,
         micro_batch=batch, grad_accum=grad_accum, global_batch=global_batch, precision=precision, optimizer=optimizer,

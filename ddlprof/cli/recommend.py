@@ -53,8 +53,7 @@ _MaxNodes = Annotated[
     int | None, machines_option(metavar="M", min=1, help="Most machines in a plan [8; with --layouts: any number].")
 ]
 _Gpus = Annotated[
-    str | None,
-    machines_option("--gpus", metavar="N,...", help="With --layouts: numbers of GPUs to try [64,128,...,4096]."),
+    str | None, machines_option(metavar="N,...", help="With --layouts: numbers of GPUs to try [64,128,...,4096].")
 ]
 _MaxCost = Annotated[float | None, _work_option(metavar="USD", help="Most that the job may cost.")]
 _Format = Annotated[
@@ -64,8 +63,7 @@ _Format = Annotated[
     ),
 ]
 _Carbon = Annotated[
-    float | None,
-    output_option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the machines are."),
+    float | None, output_option(metavar="G", min=0, help="Grams of CO2 of a kWh where the machines are.")
 ]
 _AllSizes = Annotated[
     bool, output_option("--all-sizes", help="Show all sizes of a type, not only the best for each way to pay.")
@@ -121,10 +119,7 @@ def recommend(
     interruptions: options.Interruptions = None,
     other_job: options.OtherJobs = None, learned: options.LearnedFile = None,
     carbon: _Carbon = None,
-    out: Out = None,
-    format: _Format = None,
-    emit: _Emit = None,
-    plan: _Plan = None,
+    out: Out = None, format: _Format = None, emit: _Emit = None, plan: _Plan = None,
 ) -> None:  # fmt: skip
     """Rank the cloud machines that finish a job within a time budget by the predicted cost. A plan meets the budget if
     the upper end of its 80 % interval does. The exit code is 1 if no plan does.
@@ -133,13 +128,15 @@ def recommend(
     budget_s = _budget_s(budget, steps, epochs, samples)
     job, batches = _job(learned, run or [], batch, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
-    adapters = lora, qlora, lora_targets, lora_precision, qlora_format, lora_dropout
-    asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
     answer = _answer(job, layouts, emit, PlanQuestion(
         budget_s=budget_s, max_cost_usd=max_cost, region=region, cloud=cloud,
         samples=_samples(job, steps, epochs, samples, global_batch), pricing=names_in(pricing),
         instance_types=names_in(",".join(instance or [])) or None, prices=options.own_prices(discount, prices),
-        settings=settings_of(precision, *asked), interruptions=options.interruptions_of(interruptions),
+        settings=settings_of(precision=precision, strategy=strategy, optimizer=optimizer, grad_accum=grad_accum,
+            checkpointing=checkpointing, compiled=compiled, channels_last=channels_last, lora=lora, qlora=qlora,
+            lora_targets=lora_targets, lora_precision=lora_precision, qlora_format=qlora_format,
+            lora_dropout=lora_dropout, host_launch_us=host_launch_us),
+        interruptions=options.interruptions_of(interruptions),
         gpus=whole_numbers(gpus, "--gpus") if gpus else None, nodes=nodes, max_nodes=max_nodes,
         keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
     ))  # fmt: skip

@@ -22,16 +22,12 @@ def report(
     out: Out = None,
     format: Annotated[str | None, format_option(tuple(FORMATS), besides="; trace: for Perfetto")] = None,
     instance: Annotated[
-        str | None,
-        typer.Option(
-            "--instance", metavar="TYPE", help="Instance type at whose price lost time is counted in dollars."
-        ),
+        str | None, typer.Option(metavar="TYPE", help="Instance type at whose price lost time is counted in dollars.")
     ] = None,
     step_range: Annotated[
-        str | None,
-        typer.Option("--step-range", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
+        str | None, typer.Option(metavar="A:B", help="Show the steps from A up to but not including B (trace).")
     ] = None,
-    phase: Annotated[int | None, typer.Option("--phase", metavar="N", min=1, help=PHASE_HELP)] = None,
+    phase: Annotated[int | None, typer.Option(metavar="N", min=1, help=PHASE_HELP)] = None,
     goodput: Annotated[
         bool,
         typer.Option(
@@ -40,7 +36,7 @@ def report(
         ),
     ] = False,
     carbon: Annotated[
-        float | None, typer.Option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the run was.")
+        float | None, typer.Option(metavar="G", min=0, help="Grams of CO2 of a kWh where the run was.")
     ] = None,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser; it is written to RUN/page.html, or to -o.")

@@ -24,20 +24,12 @@ _SIGNALLED = 128
 _HANG_EXIT_CODE = 4
 _HINT = "Ctrl-C leaves this view; the training goes on"
 
-_Hang = Annotated[
-    bool,
-    typer.Option("--hang", help="Say on stdout why the run stands still, and exit: with 4 if it hangs, else 0."),
-]
 _MetricsPort = Annotated[
-    int | None,
-    typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
+    int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there.")
 ]
-_MetricsAddress = Annotated[
-    str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
-]
+_MetricsAddress = Annotated[str, typer.Option(metavar="A", help="Address that metrics are served on.")]
 _Otlp = Annotated[
-    str | None,
-    typer.Option("--otlp", metavar="URL", help="Send metrics to an OpenTelemetry receiver: http://host:4318."),
+    str | None, typer.Option(metavar="URL", help="Send metrics to an OpenTelemetry receiver: http://host:4318.")
 ]
 
 
@@ -46,22 +38,22 @@ def watch(
     once: Annotated[
         bool, typer.Option("--once", help="Print where the run is as one line on stdout, and exit.")
     ] = False,
-    hang: _Hang = False,
+    hang: Annotated[
+        bool,
+        typer.Option("--hang", help="Say on stdout why the run stands still, and exit: with 4 if it hangs, else 0."),
+    ] = False,
     interval: Annotated[
-        float | None,
-        typer.Option("--interval", metavar="S", min=0.1, help="Seconds between two looks [2; 10 without a terminal]."),
+        float | None, typer.Option(metavar="S", min=0.1, help="Seconds between two looks [2; 10 without a terminal].")
     ] = None,
-    wait: Annotated[
-        str | None, typer.Option("--wait", metavar="TIME", help="Wait so long for the run to begin: 10m.")
-    ] = None,
+    wait: Annotated[str | None, typer.Option(metavar="TIME", help="Wait so long for the run to begin: 10m.")] = None,
     total_steps: Annotated[
-        int | None, typer.Option("--total-steps", metavar="N", min=1, help="Steps that the training will make in all.")
+        int | None, typer.Option(metavar="N", min=1, help="Steps that the training will make in all.")
     ] = None,
     metrics_port: _MetricsPort = None,
     metrics_address: _MetricsAddress = "127.0.0.1",
     otlp: _Otlp = None,
     beside: Annotated[
-        int | None, typer.Option("--beside", metavar="PID", hidden=True, help="What ddlprof run --live starts.")
+        int | None, typer.Option(metavar="PID", hidden=True, help="What ddlprof run --live starts.")
     ] = None,
 ) -> None:
     """Show where the time of a run's steps goes while it trains; also attached later, or from another machine."""

@@ -126,7 +126,6 @@ class Helper:
         self._thread = threading.Thread(target=self._run, name="ddlprof", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> bool:

@@ -46,7 +46,6 @@ def address_of(name: str, workers: str = WORKERS) -> str:
 
 
 def job_set(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A JobSet of that name."""
     metadata = {"name": name, **({"labels": dict(labels)} if labels else {})}
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": dict(spec)}
 

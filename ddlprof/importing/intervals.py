@@ -27,7 +27,6 @@ def column(values: array[int] | Sequence[int], kind: Any = np.int64) -> NDArray[
 
 
 def empty() -> Spans:
-    """No spans."""
     return Spans(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 

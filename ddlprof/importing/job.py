@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, refusing
 from ddlprof.importing.trace import RankTrace
 
 SUFFIXES = (".json", ".json.gz")
@@ -31,12 +31,10 @@ def trace_files(paths: Sequence[Path]) -> list[tuple[Path, bool]]:
         if not path.is_dir():
             found[path] = False
             continue
-        try:
+        with refusing(f"{path}: cannot be read"):
             inside = sorted(
                 (each for each in path.iterdir() if each.name.endswith(SUFFIXES) and each.is_file()), key=_in_order
             )
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
         if not inside:
             raise UserError(f"{path}: no traces in this folder (*.json, *.json.gz)")
         for each in inside:

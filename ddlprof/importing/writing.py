@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import refusing
 from ddlprof.base.files import temporary_beside
 from ddlprof.base.package import VERSION
 from ddlprof.importing.job import ImportedJob
@@ -81,7 +81,7 @@ def _new_job_id() -> str:
 def _new_folder(out: Path) -> Iterator[Path]:
     """Yields a folder that becomes `out` once all is written; after an error there is none."""
     folder = temporary_beside(out)
-    try:
+    with refusing(f"{out}: cannot be written"):
         out.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()  # fails if anything has that name, as a link does
         try:
@@ -91,8 +91,6 @@ def _new_folder(out: Path) -> Iterator[Path]:
             os.replace(folder, out)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror or error}") from None
 
 
 def manifest_of(job: ImportedJob, name: str, job_id: str) -> Manifest:

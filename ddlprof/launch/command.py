@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from ddlprof.base.errors import UserError, complain
+from ddlprof.base.errors import complain, refusing
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options, ParentRun
 
@@ -113,10 +113,8 @@ def run_words(words: list[str], variables: dict[str, str]) -> int:
     import signal
     import subprocess
 
-    try:
+    with refusing(f"cannot run {words[0]}"):
         process = subprocess.Popen(words, env={**os.environ, **variables})
-    except OSError as error:
-        raise UserError(f"cannot run {words[0]}: {error.strerror or error}") from None
 
     def pass_on(number: int, _: FrameType | None) -> None:
         if number != signal.SIGINT:  # a terminal sends it to the command as well, which decides

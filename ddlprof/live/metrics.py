@@ -14,7 +14,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, refusing
 from ddlprof.live.figures import FIGURES, MetricKind
 from ddlprof.live.snapshot import Snapshot
 
@@ -75,12 +75,8 @@ def served(port: int, address: str) -> Iterator[Metrics]:
         raise UserError("metrics need prometheus_client: pip install 'ddlprof[metrics]'") from None
     metrics, registry = Metrics(), CollectorRegistry(auto_describe=False)
     registry.register(metrics)
-    try:
+    with refusing(f"cannot serve metrics at {address}:{port}", "; choose another --metrics-port"):
         server = MetricsServer(address, port, make_wsgi_app(registry))
-    except OSError as error:
-        raise UserError(
-            f"cannot serve metrics at {address}:{port}: {error.strerror or error}; choose another --metrics-port"
-        ) from None
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

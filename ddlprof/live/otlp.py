@@ -139,7 +139,6 @@ class Problems(logging.Handler):
         self._reason = self._reason or _reason(record)
 
     def arrived(self) -> None:
-        """The values have arrived."""
         self.last = self._reason = ""
 
     def failed(self, error: Exception | None = None) -> None:

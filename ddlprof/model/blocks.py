@@ -96,7 +96,6 @@ def encode_times(times: Sequence[CollectiveTimes]) -> bytes:
 
 
 def encode_sums(sums: Aggregate) -> bytes:
-    """The row of sums."""
     return _SUMS.pack(*(MISSING if v is None else v for v in _sum_values(sums)))
 
 
@@ -125,7 +124,6 @@ class Block:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return self.counts[0]
 
     def copied(self) -> Block:

@@ -44,7 +44,6 @@ class StepClass:
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """The names of the class's parts."""
         return tuple(part.name for part in self.parts)
 
     def short(self, part: str) -> str:

@@ -106,7 +106,6 @@ class FirstSeen(NamedTuple):
     name: str
     """The name of its class."""
     parameters: int
-    """The number of its parameters."""
     model: str | None = None
     """The class of the module that has most of them; None: not known."""
     alive: frozenset[int] | None = None

@@ -116,7 +116,6 @@ class ParentRun:
     """
 
     options: Options
-    """The options of the run."""
     name: str | None = None
     """The short name of the job; None: that of the script that trains."""
     job_id: str = ""

@@ -45,12 +45,10 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The number of elements."""
         return prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """The bytes of all elements."""
         return self.elements * BYTES.get(self.dtype, 4)
 
 

@@ -51,8 +51,6 @@ class BackwardFailed(Exception):
 
 @dataclass(frozen=True)
 class StepSettings:
-    """The settings of the step."""
-
     batch: int = 8
     precision: str = "fp32"
     optimizer: str = "adamw"

@@ -27,7 +27,6 @@ class Column(Generic[_Row]):
     """Whether people read words in it: figures end at one edge, words begin at one."""
 
     def of(self, row: _Row) -> Any:
-        """The value of a row."""
         if not isinstance(self.value, str):
             return self.value(row)
         found: Any = row
@@ -50,7 +49,6 @@ class Table(Generic[_Row]):
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
     def record(self, row: _Row) -> dict[str, Any]:

@@ -20,7 +20,6 @@ def trace_text(about: dict[str, Any], events: Iterable[Event]) -> Iterator[str]:
 
 
 def process(pid: int, name: str) -> Event:
-    """Names a process."""
     return {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
 
 

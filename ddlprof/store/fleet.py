@@ -42,7 +42,6 @@ class FoundRun:
 
     @property
     def rank_bytes(self) -> int:
-        """The size of the ranks' files."""
         return sum(size for name, size in self.files.items() if "/" in name)
 
 

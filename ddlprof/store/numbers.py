@@ -37,14 +37,10 @@ def _rows(lines: list[str], null: str, usual: dict[int, int | None]) -> list[lis
     count = len(lines)
     if text.count('"') != 2 * count or text.count("[") != count:
         raise ValueError("not one list of numbers a line")
-    text = "[" + _without_tags(text, lines) + "]"
+    text = f"[{text.replace(lines[0][:5], '[') if lines else text}]"
     if text.replace("null", "").translate(usual):
         raise ValueError("not only numbers")
     rows: list[list[Any]] = json.loads(text.replace("null", null))
     if len(rows) != count:
         raise ValueError("not one list a line")
     return rows
-
-
-def _without_tags(text: str, lines: list[str]) -> str:
-    return text.replace(lines[0][:5], "[") if lines else text

@@ -24,11 +24,10 @@ from ddlprof.store.parts import (
     of_one_job,
     without_copies,
 )
+from ddlprof.store.rank_ends import add_unfinished, add_unwritten_ends
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.strides import align_strides
 from ddlprof.store.tables import RankData, RunData
-from ddlprof.store.unfinished import add_unfinished
-from ddlprof.store.unwritten_ends import add_unwritten_ends
 
 DEFAULT_RUNS = Path("ddlprof-runs")
 

@@ -30,6 +30,11 @@ LOWEST_USD_PER_HOUR = 0.01
 _FIXED = ("gpus", "gpu_fraction", "vcpus", "memory_gib", "cpu_arch")
 """Fields that never change for a type. Clouds raise others at times; the newer figure counts there."""
 
+_AS_ANSWERED = (
+    "network_cards", "efa", "efa_interfaces", "ena_express", "local_storage_gib", "ebs_gbps", "ebs_burst_gbps",
+)  # fmt: skip
+"""Fields that are taken as they are answered."""
+
 Reject = Callable[[str, object, object, str], None]
 """(field, answered, kept, reason)"""
 
@@ -61,15 +66,9 @@ def check_type(
         interconnect="none" if known is None and fixed["gpus"] <= 1 else None,
         network_gbps=sustained,
         network_burst_gbps=burst,
-        network_cards=answer.network_cards,
-        efa=answer.efa,
-        efa_interfaces=answer.efa_interfaces,
-        ena_express=answer.ena_express,
-        local_storage_gib=answer.local_storage_gib,
-        ebs_gbps=answer.ebs_gbps,
-        ebs_burst_gbps=answer.ebs_burst_gbps,
         spec_as_of=as_of,
         source=origin.sources["types"],
+        **{name: getattr(answer, name) for name in _AS_ANSWERED},
         **fixed,
     )
     return row, tuple(found)
@@ -85,8 +84,6 @@ def check_on_demand(
     held = {name: price.usd_per_hour for name, price in known.items() if not price.assumed}
 
     def reason(name: str, price: float) -> str | None:
-        if price < LOWEST_USD_PER_HOUR:
-            return f"below {LOWEST_USD_PER_HOUR} USD an hour"
         old = held.get(name, price)
         if not 1 / ON_DEMAND_CHANGE <= price / old <= ON_DEMAND_CHANGE:
             return f"changed by more than a factor of {ON_DEMAND_CHANGE:g}"
@@ -103,8 +100,6 @@ def check_spot(
     lowest, highest = SPOT_SHARES
 
     def reason(name: str, price: float) -> str | None:
-        if price < LOWEST_USD_PER_HOUR:
-            return f"below {LOWEST_USD_PER_HOUR} USD an hour"
         full = on_demand.get(name, price)
         if not lowest <= price / full <= highest:
             return f"not between {lowest:g} and {highest:g} of the on-demand price {full:g}"
@@ -122,7 +117,6 @@ def moves(prices: Mapping[str, float], known: Mapping[str, Price], region: str, 
 
 
 def known_type(catalog: Catalog, cloud: str, name: str) -> InstanceType | None:
-    """The row of a cloud's instance type, or None."""
     return next((row for row in catalog.instances if (row.cloud, row.instance_type) == (cloud, name)), None)
 
 
@@ -202,7 +196,8 @@ def _plausible(
     taken: dict[str, float] = {}
     found: list[Contradiction] = []
     for name, price in sorted(prices.items()):
-        why = reason(name, price)
+        too_low = price < LOWEST_USD_PER_HOUR
+        why = f"below {LOWEST_USD_PER_HOUR} USD an hour" if too_low else reason(name, price)
         if why is None:
             taken[name] = price
         else:

@@ -12,12 +12,11 @@ from ddlprof.instance_catalog.catalog import Catalog
 from ddlprof.instance_catalog.clouds import ANY_REGION
 from ddlprof.instance_catalog.errors import CatalogError
 from ddlprof.instance_catalog.loading import load
-from ddlprof.instance_catalog.records import InstanceType, Price
 from ddlprof.instance_catalog.refresh.fetch import CallProgress, Deadline, RegionAnswers, bounded, in_thread
 from ddlprof.instance_catalog.refresh.providers.base import Allowance, CallFailed
 from ddlprof.instance_catalog.refresh.providers.gpuhunt import CLOUDS, Gpuhunt
-from ddlprof.instance_catalog.refresh.report import Contradiction, Move, RefreshOutcome, RefreshReport
-from ddlprof.instance_catalog.refresh.run import TIMEOUT_S, accept, write
+from ddlprof.instance_catalog.refresh.report import RefreshOutcome, RefreshReport
+from ddlprof.instance_catalog.refresh.run import TIMEOUT_S, Accepted, accept, write
 
 NOTES = "GPU, vCPUs and memory as gpuhunt publishes them; links and network are not known"
 """The mark of a machine that only the published catalogue describes."""
@@ -49,10 +48,7 @@ def refresh_published(
     progress = CallProgress(on_progress, len(origins))
     answers = [in_thread(partial(_read, origin, catalog, regions, deadline, progress)) for origin in origins]
     outcomes: list[RefreshOutcome] = []
-    instances: list[InstanceType] = []
-    prices: list[Price] = []
-    contradictions: list[Contradiction] = []
-    moves: list[Move] = []
+    accepted: list[Accepted] = []
     for origin, answer in zip(origins, answers, strict=True):
         try:
             found = accept(answer.result(), catalog, origin, names, origin.as_of)
@@ -60,18 +56,17 @@ def refresh_published(
             outcomes.append(RefreshOutcome(ANY_REGION, "prices", 0, str(failure), origin.name))
             continue
         outcomes.append(RefreshOutcome(ANY_REGION, "prices", len(found.prices), cloud=origin.name))
-        instances += [replace(row, notes=NOTES) for row in found.instances.values()]
-        prices += found.prices
-        contradictions += found.contradictions
-        moves += found.moves
+        accepted.append(found)
+    instances = [replace(row, notes=NOTES) for found in accepted for row in found.instances.values()]
+    prices = [price for found in accepted for price in found.prices]
     if not prices:
         why = next((each.error for each in outcomes if each.error), "none are published of these regions and types")
         raise CatalogError(f"no prices were refreshed: {why}")
     return RefreshReport(
         outcomes=tuple(outcomes),
-        contradictions=tuple(contradictions),
+        contradictions=tuple(each for found in accepted for each in found.contradictions),
         files=write(overlay, instances, prices),
-        moves=tuple(moves),
+        moves=tuple(move for found in accepted for move in found.moves),
         added=tuple(f"{row.cloud} {row.instance_type}" for row in instances),
         left_out=tuple(f"{origin.name} {name}" for origin in origins for name in sorted(origin.left_out)),
     )

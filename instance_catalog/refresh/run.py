@@ -162,15 +162,8 @@ def _without_regions(known: InstanceType | None) -> bool | None:
 
 def _bare(known: InstanceType) -> InstanceType:
     """A row with only the type's name, and the date since when that is known."""
-    return InstanceType(
-        cloud=known.cloud,
-        instance_type=known.instance_type,
-        family=known.family,
-        gpu_model=known.gpu_model,
-        gpus=known.gpus,
-        gpu_fraction=known.gpu_fraction,
-        spec_as_of=known.spec_as_of,
-    )
+    names = "cloud instance_type family gpu_model gpus gpu_fraction spec_as_of"
+    return InstanceType(**{name: getattr(known, name) for name in names.split()})
 
 
 def _accept_prices(

@@ -50,7 +50,6 @@ class Again:
     calls: Array
     """How many calls of each operator."""
     blocks: float
-    """How many blocks."""
 
 
 @dataclass(frozen=True)

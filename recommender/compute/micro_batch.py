@@ -117,11 +117,6 @@ def shipped() -> ComputeCoefficients:
     return ComputeCoefficients.from_json(json.loads(text))
 
 
-def compute(workload: Workload, gpu: Gpu, batch_per_gpu: int, precision: str) -> ComputeEstimate:
-    """Estimates one micro-batch on one GPU; `ComputeModel` is faster for many targets of one workload."""
-    return ComputeModel(workload).estimate(gpu, batch_per_gpu, precision)
-
-
 @dataclass(frozen=True)
 class MeasuredStep:
     """The measured computation of one micro-batch."""

@@ -189,7 +189,6 @@ class OperatorModel:
 
     @property
     def fitted(self) -> OperatorCoefficients:
-        """The coefficients."""
         return self._fitted
 
     def kernel_seconds(self, step: StepOperators, gpu: Gpu) -> dict[str, float]:

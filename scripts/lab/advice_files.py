@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ddlprof.extensions.cluster.advice import Advice, Slowdown, SpreadCost, Worth
+from ddlprof.extensions.cluster.advice import Advice, Estimated, SpreadCost
 from ddlprof.extensions.cluster.machines import Level
 from ddlprof.extensions.cluster.report.advice import kubernetes
 from ddlprof.extensions.cluster.report.advice.data import JobAdvice
@@ -28,7 +28,7 @@ def main(folder: Path) -> int:
 
 def _advice(share: float) -> JobAdvice:
     """A job that loses such a share of its speed on several racks."""
-    loss = SpreadCost(Level.NETWORK, (8, 8), Slowdown(1 + share, None, None), None, Worth(share, None, None))
+    loss = SpreadCost(Level.NETWORK, (8, 8), Estimated(1 + share, None, None), None, Estimated(share, None, None))
     return JobAdvice(Advice("bert", 16, (8, 8), 0.5, (loss,)), ("train.py",), rest_s=36_000.0)
 
 

@@ -49,7 +49,6 @@ class Update(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The number of elements that are updated."""
         return sum(size.elements for size in self.sizes.values())
 
     @property

@@ -57,30 +57,21 @@ class Ask:
     """The bytes of all gradients that a step reduces; None: they are not known."""
 
 
-class Slowdown(NamedTuple):
-    """The time of a step on GPUs further apart divided by that on the closest, with its 80 % interval. A measured ratio
-    has no interval."""
+class Estimated(NamedTuple):
+    """A figure with its 80 % interval. One that was measured has no interval."""
 
-    factor: float
-    low: float | None
-    high: float | None
-
-
-class Worth(NamedTuple):
-    """The wait that costs as much as not waiting, with its 80 % interval. It has no interval if it was measured."""
-
-    wait: float
-    low: float | None
-    high: float | None
+    mean: float
+    low: float | None = None
+    high: float | None = None
 
     @property
     def surely(self) -> float:
-        """The lower end of the interval, or the wait itself if it was measured."""
-        return self.wait if self.low is None else self.low
+        """The lower end of the interval, or the figure itself if it was measured."""
+        return self.mean if self.low is None else self.low
 
-    def times(self, factor: float, most: float = math.inf) -> Worth:
-        """The wait and its interval multiplied by `factor` and limited to `most`."""
-        return Worth(*(None if each is None else min(factor * each, most) for each in self))  # type: ignore[arg-type]
+    def times(self, factor: float, most: float = math.inf) -> Estimated:
+        """The figure and its interval multiplied by `factor` and limited to `most`."""
+        return Estimated(*(None if each is None else min(factor * each, most) for each in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -89,20 +80,12 @@ class SpreadCost:
 
     level: Level
     placement: tuple[int, ...]
-    slowdown: Slowdown | None
-    """Relative to the closest placement; None: it is not known."""
+    slowdown: Estimated | None
+    """The time of a step there divided by that on the closest placement; None: it is not known."""
     why_not: str | None = None
     """Why there is no slowdown, or no wait."""
-    wait_share: Worth | None = None
-    """The wait for the next closer level, as a share of the rest of the run."""
-
-
-class SpeedUp(NamedTuple):
-    """How many times as fast a job trains, with its 80 % interval. A measured one has no interval."""
-
-    factor: float
-    low: float | None
-    high: float | None
+    wait_share: Estimated | None = None
+    """The wait for the next closer level that costs as much as not waiting, as a share of the rest of the run."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +94,8 @@ class Scaled:
 
     gpus: int
     placement: tuple[int, ...]
-    speed_up: SpeedUp | None
-    """None: it is not known."""
+    speed_up: Estimated | None
+    """How many times as fast it trains; None: it is not known."""
     why_not: str | None = None
 
 
@@ -171,8 +154,8 @@ def advise(name: str, ask: Ask, measured: Sequence[Measurement], predictor: Pred
             continue
         outside = None if slowdown.low is None else _outside(near, far)
         shares = (None if each is None else max(each / nearer - 1, 0.0) for each in slowdown)
-        losses.append(SpreadCost(level, placement, slowdown, outside, None if outside else Worth(*shares)))  # type: ignore[arg-type]
-        nearer = slowdown.factor
+        losses.append(SpreadCost(level, placement, slowdown, outside, None if outside else Estimated(*shares)))  # type: ignore[arg-type]
+        nearer = slowdown.mean
     predicted = near.predicted
     step_s = near.measured_s or (predicted.step_s if predicted else None)
     scaled = _scaled(near, ask, measured, predictor)
@@ -191,11 +174,11 @@ def _scaled(near: _Step, ask: Ask, measured: Sequence[Measurement], predictor: P
         return Scaled(gpus, placement, None, f"the batch of {batch} of a GPU cannot be halved")
     far = _step(placement, half, measured, predictor)
     if near.measured_s is not None and far.measured_s is not None:
-        return Scaled(gpus, placement, SpeedUp(near.measured_s / far.measured_s, None, None))
+        return Scaled(gpus, placement, Estimated(near.measured_s / far.measured_s))
     if near.predicted is None or far.predicted is None:
         return Scaled(gpus, placement, None, near.why_not or far.why_not)
     near_s, there = near.predicted.step_s, far.predicted
-    return Scaled(gpus, placement, SpeedUp(*(near_s / each for each in (there.step_s, there.high_s, there.low_s))))
+    return Scaled(gpus, placement, Estimated(*(near_s / each for each in (there.step_s, there.high_s, there.low_s))))
 
 
 class _Step(NamedTuple):
@@ -222,13 +205,13 @@ def _line_rate_s(gradient_bytes: float | None, machines: int, target: Target) ->
     return 2 * (machines - 1) / machines * gradient_bytes * 8 / (network_gbps * 1e9)
 
 
-def _slowdown(near: _Step, far: _Step, least: float, line_rate_s: float | None) -> Slowdown | str:
+def _slowdown(near: _Step, far: _Step, least: float, line_rate_s: float | None) -> Estimated | str:
     """The slowdown from `near` to `far`, or why there is none. Both steps are measured or both are predicted, so that
     their common error cancels. The interval is that of the predicted far step. If that step lies outside the fit, its
     interval begins at the time at line rate, and it exceeds the near step by at most the time at half the line rate.
     `least` is the slowdown of the next closer level, below which it cannot fall."""
     if near.measured_s is not None and far.measured_s is not None:
-        return Slowdown(max(far.measured_s / near.measured_s, least), None, None)
+        return Estimated(max(far.measured_s / near.measured_s, least), None, None)
     if near.predicted is None or far.predicted is None:
         return near.why_not or far.why_not
     near_s, there = near.predicted.step_s, far.predicted
@@ -236,7 +219,7 @@ def _slowdown(near: _Step, far: _Step, least: float, line_rate_s: float | None) 
     if there.extrapolated and line_rate_s is not None:
         low_s = min(low_s, line_rate_s)
         step_s = max(min(step_s, near_s + line_rate_s / _LINE_SHARE), low_s)
-    return Slowdown(*(max(seconds / near_s, least) for seconds in (step_s, low_s, max(there.high_s, step_s))))
+    return Estimated(*(max(seconds / near_s, least) for seconds in (step_s, low_s, max(there.high_s, step_s))))
 
 
 def _outside(*steps: _Step) -> str | None:
@@ -280,7 +263,7 @@ def usual_wait_s(history: Sequence[Wait], gpus: int, level: Level) -> float:
     return tuned([wait for wait in waits if wait >= 1], HISTORY_LEASES) * LEASE_S
 
 
-def worth_waiting_s(loss: SpreadCost, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> Worth | None:
+def worth_waiting_s(loss: SpreadCost, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> Estimated | None:
     """The longest wait in seconds before GPUs at this level are taken; None: it is not known.
 
     It is the wait that takes as long as the rest of the run loses on these GPUs. A job that waits so long without

@@ -12,18 +12,13 @@ if TYPE_CHECKING:
 __all__ = ["Fused", "Scaler", "ask_tell"]
 
 
+_MODULES = {"Fused": "fused", "Scaler": "scaling", "ask_tell": "studies"}
+
+
 def __getattr__(name: str) -> Any:
     """Imports each on first use, as it needs torch, which commands and reports that only read results do not."""
-    if name == "Fused":
-        from ddlprof.extensions.fusion.fused import Fused
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return Fused
-    if name == "Scaler":
-        from ddlprof.extensions.fusion.scaling import Scaler
-
-        return Scaler
-    if name == "ask_tell":
-        from ddlprof.extensions.fusion.studies import ask_tell
-
-        return ask_tell
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -44,8 +44,6 @@ class SweepLength:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The result of one model."""
-
     steps: int
     loss: float | None
     eval_loss: float | None

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, refusing
 from ddlprof.base.files import replacing
 
 
@@ -31,9 +31,7 @@ def save(folder: Path, models: Mapping[int, nn.Module]) -> list[str]:
 
 def prepare(folder: Path) -> None:
     """Makes the folder before the training begins. Raises UserError if nothing can be written into it."""
-    try:
+    with refusing(f"{folder}: cannot be made"):
         folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {error.strerror or error}") from None
     if not os.access(folder, os.W_OK):
         raise UserError(f"{folder}: cannot be written to")

@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["apply", "apply_stages"]
 
 
+_MODULES = {"apply": "training", "apply_stages": "stages.training"}
+
+
 def __getattr__(name: str) -> Any:
     """Imports it on first use: the list of commands needs only the name of this room."""
-    if name == "apply":
-        from ddlprof.extensions.hetero.training import apply
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return apply
-    if name == "apply_stages":
-        from ddlprof.extensions.hetero.stages.training import apply_stages
-
-        return apply_stages
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,8 +45,6 @@ class GpuNode:
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU."""
-
     index: int
     machine: int
     name: str
@@ -72,6 +71,17 @@ class Devices:
 
     def __len__(self) -> int:
         return len(self.all)
+
+    def shares(self, samples_of: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
+        """The ranks of a plan for its file, of (device, samples) in their order."""
+        return [
+            {
+                "device": self.all[index].name,
+                "machine": self.machines[self.all[index].machine].name,
+                "samples": samples,
+            }
+            for index, samples in samples_of
+        ]
 
     def slowest_gb_s(self, used: tuple[int, ...]) -> float:
         """The GB/s of the slowest link in a ring through these devices.

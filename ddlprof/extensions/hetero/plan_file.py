@@ -18,8 +18,6 @@ _Rank = Annotated[int, Interval(0, 100_000)]
 
 @dataclass(frozen=True)
 class RankShare:
-    """The share of one rank."""
-
     device: str
     machine: str
     samples: Annotated[int, Interval(1, 10**9)]

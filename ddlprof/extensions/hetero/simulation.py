@@ -39,8 +39,6 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """The simulated step."""
-
     step_s: float
     compute_s: float
     """The computing time of the device that computes longest, all parts together."""

@@ -35,7 +35,6 @@ class UnequalPlan:
 
     @property
     def step_s(self) -> float:
-        """The step of the plan."""
         if (staged := self.stages) is not None:
             return staged.best.step.step_s
         assert self.split is not None

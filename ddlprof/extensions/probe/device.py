@@ -26,7 +26,6 @@ class ProbeDevice:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU."""
         return self.kind == "cuda"
 
     @property

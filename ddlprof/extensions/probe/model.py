@@ -53,5 +53,4 @@ class Probed:
     """What could not be measured and why, one sentence each."""
 
     def value(self, key: str) -> float | None:
-        """The figure of that key."""
         return next((figure.value for figure in self.figures if figure.key == key), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, refusing
 from ddlprof.base.files import replacing
 from ddlprof.base.reading import ReadingError
 from ddlprof.extensions.sharing.allowed import (
@@ -52,15 +52,12 @@ def share(paths: Sequence[str], output: Path) -> Shared:
         raise UserError(f"{output}: the name of a shared run ends with {SUFFIX}")
     run = load_run(paths)
     names = Pseudonyms(_job_id(run))
-    try:
-        with replacing(output.resolve()) as temporary:
-            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, content in _members(run, paths, names):
-                    archive.writestr(_info(name), content, compresslevel=9)
-            ZipFolder(temporary).files()  # raises if the archive could not be read again
-            size = temporary.stat().st_size
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
+    with refusing(f"{output}: cannot be written"), replacing(output.resolve()) as temporary:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in _members(run, paths, names):
+                archive.writestr(_info(name), content, compresslevel=9)
+        ZipFolder(temporary).files()  # raises if the archive could not be read again
+        size = temporary.stat().st_size
     return Shared(len(run.ranks), sum(rank.step_count for rank in run.ranks), size, names.counts())
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 from ddlprof.base.errors import UserError
-
-_Record = TypeVar("_Record")
+from ddlprof.base.typed import decode
 
 
 @dataclass(frozen=True)
@@ -149,23 +147,8 @@ def to_text(counts: SparsityCounts) -> str:
 def read_counts(path: Path) -> SparsityCounts | None:
     """The counts that a training process has written; None if there are none. Raises UserError if the file is torn."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return SparsityCounts(
-            **{
-                **value,
-                "steps": [_record(StepCounts, each) for each in value["steps"]],
-                "layers": [_record(LayerCounts, each) for each in value["layers"]],
-                "lstms": [_record(LstmSeen, each) for each in value["lstms"]],
-            }
-        )
+        return decode(SparsityCounts, json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"the counts of the script cannot be read ({type(error).__name__}): run it again") from None
-
-
-def _record(kind: type[_Record], value: dict[str, Any]) -> _Record:
-    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-    if set(value) - known:
-        raise ValueError("unknown fields")
-    return kind(**value)

@@ -164,12 +164,10 @@ class ComparisonData:
 
     @property
     def step(self) -> RowLine:
-        """The row of the step."""
         return self.rows[0]
 
     @property
     def broken(self) -> bool:
-        """Whether a gate is broken."""
         return any(gate.state == "broken" for gate in self.gates)
 
 

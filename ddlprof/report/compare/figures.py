@@ -18,6 +18,11 @@ def figures(row: RowLine, scale: Scale) -> list[str]:
     return [*times, signed(row.mean.difference_s, scale), change(row.mean), interval_of(row.mean), _outcome(row)]
 
 
+def heads(row: str, of: str, scale: Scale, per: str = "") -> list[str]:
+    """What stands above these, after `row` above the names. `of`: what shares are of in A; `per`: ` a sample`."""
+    return [row, f"A {scale.unit}{per}", f"B {scale.unit}{per}", "B - A", f"of A's {of}", "interval", "outcome"]
+
+
 def _outcome(row: RowLine) -> str:
     return "no difference" if row.word == NONE else row.word
 

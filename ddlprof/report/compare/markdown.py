@@ -14,7 +14,7 @@ from ddlprof.base.units import count
 from ddlprof.report.compare import job as jobs
 from ddlprof.report.compare import text as words
 from ddlprof.report.compare.data import ComparisonData, JobLine, SideLine
-from ddlprof.report.compare.figures import figures
+from ddlprof.report.compare.figures import figures, heads
 
 
 def render(data: ComparisonData) -> str:
@@ -67,9 +67,7 @@ def _side(side: SideLine) -> str:
 
 def _table(data: ComparisonData) -> Iterator[str]:
     scale = words.scale_of(data)
-    heads = ["class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"of A's {data.basis}", "interval", "outcome"]
-    yield f"| {' | '.join(heads)} |"
-    yield "|---|" + "---:|" * 5 + "---|"
+    yield from _heading(heads("class", data.basis, scale))
     for row in words.rows_shown(data):
         label = words.label(row)
         name = f"**{label}**" if row.name == "step" else label.replace("  ", "&nbsp;&nbsp;")
@@ -78,11 +76,14 @@ def _table(data: ComparisonData) -> Iterator[str]:
 
 def _job_table(job: JobLine) -> Iterator[str]:
     scale = jobs.scale_of(job)
-    heads = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "outcome"]
-    yield f"| {' | '.join(heads)} |"
-    yield "|---|" + "---:|" * 5 + "---|"
+    yield from _heading(heads("job", "job", scale))
     for row in jobs.rows_shown(job):
         yield f"| {jobs.label(row)} | {' | '.join(figures(row, scale))} |"
+
+
+def _heading(names: list[str]) -> Iterator[str]:
+    yield f"| {' | '.join(names)} |"
+    yield "|---|" + "---:|" * 5 + "---|"
 
 
 def _details(summary: str, items: list[str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from ddlprof.base.units import Scale, count, listed, percent, scale_for, signed_
 from ddlprof.model.classes import CLASSES, TABLE
 from ddlprof.report.compare import job as jobs
 from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, JobLine, RowLine, ShiftLine, SideLine
-from ddlprof.report.compare.figures import change, figures, interval_of, signed
+from ddlprof.report.compare.figures import change, figures, heads, interval_of, signed
 from ddlprof.report.text import aligned
 
 LONGEST_NAME = 160
@@ -52,25 +52,15 @@ def _side(side: SideLine) -> str:
 
 def _table(data: ComparisonData) -> list[str]:
     scale = scale_of(data)
-    of = "" if data.basis == "step" else f" a {data.basis}"
-    head = [
-        "class",
-        f"A {scale.unit}{of}",
-        f"B {scale.unit}{of}",
-        "B - A",
-        f"of A's {data.basis}",
-        "interval",
-        "outcome",
-    ]
+    head = heads("class", data.basis, scale, "" if data.basis == "step" else f" a {data.basis}")
     rows = [[label(row), *figures(row, scale)] for row in rows_shown(data)]
     return aligned([head, *rows], right=_NUMBERS)
 
 
 def _job_table(job: JobLine) -> list[str]:
     scale = jobs.scale_of(job)
-    head = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "outcome"]
     rows = [[jobs.label(row), *figures(row, scale)] for row in jobs.rows_shown(job)]
-    return aligned([head, *rows], right=_NUMBERS)
+    return aligned([heads("job", "job", scale), *rows], right=_NUMBERS)
 
 
 def _rest(data: ComparisonData) -> Iterator[tuple[str, str]]:

@@ -158,7 +158,6 @@ class FleetRow:
 
     @property
     def summary(self) -> RunSummary:
-        """The run's summary."""
         return self.entry.summary
 
     @cached_property

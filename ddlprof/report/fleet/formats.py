@@ -42,6 +42,12 @@ class Listing:
     top: int = 100
     """The most lines of the table."""
 
+    def notes(self, what: str, of: Callable[[FleetRow], Any]) -> list[str]:
+        """What was left out, runs whose summary does not tell so among it."""
+        silent = sum(not of(row) for row in self.rows)
+        words = f"{count(silent, 'run')} without {what}, left out: ddlprof report --save-summary RUN adds them"
+        return [*self.left_out, *([words] if silent else [])]
+
 
 _Line = TypeVar("_Line")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddlprof.analysis.goodput import GOODPUT_PARTS
 from ddlprof.base.units import count, duration, figure, percent
-from ddlprof.report.fleet.formats import FleetLines, Listing
+from ddlprof.report.fleet.formats import FleetLines
 from ddlprof.report.fleet.jobs import JobRow, jobs_of
 from ddlprof.report.table import Column, Table, fields
 
@@ -35,12 +35,6 @@ def _total(jobs: Sequence[JobRow]) -> list[str]:
         f"Total  {count(len(jobs), 'job')}, {figure(hours)} hours of ranks: goodput {percent(useful / hours)};"
         f" {count(failures, 'failure')} cost {figure(lost)} h"
     ]
-
-
-def _notes(listing: Listing) -> list[str]:
-    unknown = sum(not row.summary.trials for row in listing.rows)
-    words = f"{count(unknown, 'run')} without attempts, left out: ddlprof report --save-summary RUN adds them"
-    return [*listing.left_out, *([words] if unknown else [])]
 
 
 JOBS = FleetLines(
@@ -77,5 +71,5 @@ JOBS = FleetLines(
     ),
     lists={"paths": lambda job: job.paths},
     below=_total,
-    notes=_notes,
+    notes=lambda listing: listing.notes("attempts", lambda row: row.summary.trials),
 )

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlprof.base.units import count, moment, percent
+from ddlprof.base.units import moment, percent
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import FleetRow
-from ddlprof.report.fleet.formats import FleetLines, Listing, minute
+from ddlprof.report.fleet.formats import FleetLines, minute
 from ddlprof.report.table import Column, Table, fields
 
 LEAST_LATE_RUNS = 2
@@ -100,12 +100,6 @@ def _below(nodes: Sequence[FleetNode]) -> list[str]:
     return [f"Suspect   {', '.join(node.node for node in nodes if node.is_suspect) or none}"]
 
 
-def _notes(listing: Listing) -> list[str]:
-    nameless = sum(not row.summary.host_names for row in listing.rows)
-    words = f"{count(nameless, 'run')} without names of machines, left out: ddlprof report --save-summary RUN adds them"
-    return [*listing.left_out, *([words] if nameless else [])]
-
-
 NODES = FleetLines(
     noun="machine",
     key="nodes",
@@ -126,5 +120,5 @@ NODES = FleetLines(
     ),
     lists={"moved": lambda node: node.moved, "late_jobs": lambda node: node.late_jobs},
     below=_below,
-    notes=_notes,
+    notes=lambda listing: listing.notes("names of machines", lambda row: row.summary.host_names),
 )

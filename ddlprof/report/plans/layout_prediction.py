@@ -41,7 +41,6 @@ class LayoutPrediction:
 
     @property
     def layout(self) -> Layout:
-        """The layout of the target."""
         assert self.target.layout is not None
         return self.target.layout
 

@@ -14,8 +14,6 @@ from ddlprof.model.records import StepRow
 
 
 class RunColumn(NamedTuple):
-    """One column."""
-
     type: type
     meaning: str
     empty: str = ""

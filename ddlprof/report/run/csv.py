@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import refusing
 from ddlprof.base.files import replacing_all
 from ddlprof.model.records import MISSING
 from ddlprof.report.json_csv import cell, csv_writer
@@ -23,13 +23,11 @@ def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress:
     when all are written."""
     tables = list(tables_of(run, attempts, progress))
     paths = [directory / f"{table.name}.csv" for table in tables]
-    try:
+    with refusing(f"{directory}: cannot be written", "; choose another --out"):
         directory.mkdir(parents=True, exist_ok=True)
         with replacing_all(paths) as temporary:
             for path, table in zip(temporary, tables, strict=True):
                 _write(path, table.columns, table.pieces)
-    except OSError as error:
-        raise UserError(f"{directory}: cannot be written: {error.strerror or error}; choose another --out") from None
     return paths
 
 

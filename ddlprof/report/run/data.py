@@ -26,7 +26,6 @@ from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.dimensions import DimensionLine, dimension_lines
 from ddlprof.report.run.energy import EnergyLine, energy_line
 from ddlprof.report.run.experts import ExpertsLine, experts_line
-from ddlprof.report.run.goodput import goodput_of_attempts
 from ddlprof.report.run.loss import LossLine, loss_line
 from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
 from ddlprof.report.run.rates import Rates, rates_of
@@ -246,7 +245,7 @@ def build_report(
         loss=loss_line(headline) if headline else None,
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
-        goodput=goodput_of_attempts(run.name, attempts),
+        goodput=_goodput(run.name, attempts),
         hang=hang,
         rates=rates,
         energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
@@ -274,6 +273,15 @@ def _hang(run: RunData) -> Hang | None:
     from ddlprof.analysis.hangs import hang_of  # not at the top: few runs stood still
 
     return hang_of(run)
+
+
+def _goodput(name: str, attempts: Sequence[Attempt]) -> GoodputReport | None:
+    if len(attempts) < 2:
+        return None
+    from ddlprof.analysis.trials import trials_of
+    from ddlprof.report.goodput.data import goodput_report  # it needs formulas of the recommender
+
+    return goodput_report(name, trials_of(attempts))
 
 
 def _usual(values: list[str]) -> str:

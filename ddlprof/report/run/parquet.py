@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, refusing
 from ddlprof.base.files import replacing_all
 from ddlprof.base.text import is_visible
 from ddlprof.model.records import MISSING
@@ -40,13 +40,12 @@ def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress:
     tables = list(tables_of(run, attempts, progress))
     paths = [directory / table.name / partition(run) / FILE_NAME for table in tables]
     try:
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing_all(paths) as temporary:
-            for path, table in zip(temporary, tables, strict=True):
-                _write(path, table)
-    except OSError as error:
-        raise UserError(f"{directory}: cannot be written: {error.strerror or error}; choose another --out") from None
+        with refusing(f"{directory}: cannot be written", "; choose another --out"):
+            for path in paths:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing_all(paths) as temporary:
+                for path, table in zip(temporary, tables, strict=True):
+                    _write(path, table)
     finally:
         for path in paths:
             with suppress(OSError):  # there is a table in it, or another run beside it

@@ -42,7 +42,6 @@ class Rates:
 
 
 def rates_of(manifest: Manifest | None, headline: Attempt | None) -> Rates:
-    """The rates of an attempt."""
     step_ns = headline.summary.mean_ns("step") if headline is not None else None
     if manifest is None or headline is None or not step_ns:
         return Rates()

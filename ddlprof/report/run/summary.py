@@ -20,7 +20,6 @@ _OF_STEPS = TIMES[1:]  # all but the step itself
 
 
 def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData) -> RunSummary:
-    """The summary of an analysed run with this report."""
     manifest, headline = run.manifest, headline_attempt(analysed)
     attempts = [[rank for rank in run.ranks if rank.attempt == n] for n in sorted({r.attempt for r in run.ranks})]
     walls = [_wall_s(ranks) for ranks in attempts]

@@ -11,11 +11,10 @@ import pytest
 from ddlprof.extensions.cluster.advice import (
     Advice,
     Ask,
+    Estimated,
     Scaled,
-    Slowdown,
     SpreadCost,
     Wait,
-    Worth,
     advise,
     packed,
     read_history,
@@ -81,7 +80,7 @@ def test_a_measured_speed_up_has_no_interval() -> None:
     runs = [ran((8,), 0.4, batch=32), ran((8, 8), 0.25, batch=16)]
     found = scaled(Ask(8, 8, TARGET), {}, runs).speed_up
     assert found is not None
-    assert (round(found.factor, 6), found.low, found.high) == (1.6, None, None)
+    assert (round(found.mean, 6), found.low, found.high) == (1.6, None, None)
 
 
 def test_steps_of_other_numbers_of_passes_are_not_taken() -> None:
@@ -120,8 +119,8 @@ def test_placements(gpus: int, per_machine: int, closest: tuple[int, ...], apart
 
 def test_a_faster_spread_is_none() -> None:
     advice = advise("j", Ask(8, 8, TARGET), [], Told({(8,): 1.0, (4, 4): 0.7}))
-    assert of(advice, Level.RACK).slowdown == Slowdown(1.0, 1.0, 1.0)
-    assert of(advice, Level.RACK).wait_share == Worth(0.0, 0.0, 0.0)
+    assert of(advice, Level.RACK).slowdown == Estimated(1.0, 1.0, 1.0)
+    assert of(advice, Level.RACK).wait_share == Estimated(0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("beyond", [(8,), (4, 4)])
@@ -166,7 +165,7 @@ def test_beyond_what_was_fitted_it_does_not_contradict_the_plan_for_the_same_mac
         planned.append(simulation.simulate(problem, search.uniform(problem)[search.EVEN_AR]).step_s)
     said = planned[0] / planned[1]
     assert loss.slowdown.low <= said <= loss.slowdown.high
-    assert said / 2 <= loss.slowdown.factor <= 2 * said
+    assert said / 2 <= loss.slowdown.mean <= 2 * said
 
 
 def test_one_gpu_has_nothing_to_spread() -> None:
@@ -184,11 +183,11 @@ def test_nothing_is_said_that_is_not_known() -> None:
 
 def test_the_break_even_of_waiting() -> None:
     """Waiting that long and running on the closest GPUs takes as long as starting at once on the others."""
-    loss = SpreadCost(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
+    loss = SpreadCost(Level.RACK, (4, 4), Estimated(1.5, None, None), wait_share=Estimated(0.5, 0.2, 1.5))
     rest_s = 7200.0
     wait_s = worth_waiting_s(loss, rest_s, 8, None)
-    assert wait_s == Worth(3600.0, 1440.0, 10800.0)
-    assert wait_s.wait + rest_s == rest_s * 1.5
+    assert wait_s == Estimated(3600.0, 1440.0, 10800.0)
+    assert wait_s.mean + rest_s == rest_s * 1.5
 
 
 def test_a_history_ends_the_wait_where_dally_would() -> None:
@@ -196,9 +195,9 @@ def test_a_history_ends_the_wait_where_dally_would() -> None:
     assert usual_wait_s(history, 8, Level.RACK) == 14 * 1200.0
     assert usual_wait_s(history, 8, Level.NETWORK) == 12 * 1200.0  # nobody waited for a rack
     assert usual_wait_s(history, 4, Level.RACK) == 6 * 1200.0
-    loss = SpreadCost(Level.RACK, (4, 4), Slowdown(1.5, None, None), wait_share=Worth(0.5, 0.2, 1.5))
-    assert worth_waiting_s(loss, 1e6, 8, history) == Worth(14 * 1200.0, 14 * 1200.0, 14 * 1200.0)
-    assert worth_waiting_s(loss, 1e4, 8, history) == Worth(5000.0, 2000.0, 15000.0)
+    loss = SpreadCost(Level.RACK, (4, 4), Estimated(1.5, None, None), wait_share=Estimated(0.5, 0.2, 1.5))
+    assert worth_waiting_s(loss, 1e6, 8, history) == Estimated(14 * 1200.0, 14 * 1200.0, 14 * 1200.0)
+    assert worth_waiting_s(loss, 1e4, 8, history) == Estimated(5000.0, 2000.0, 15000.0)
 
 
 @pytest.mark.parametrize("line", ["8,rack,-1", "8,switch,60", "0,rack,60", "8,rack,x"])

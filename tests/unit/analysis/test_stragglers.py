@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ddlprof.analysis.collectives import match_collectives
-from ddlprof.analysis.stragglers import CommParts, SizeSweep, SizeSweeps, replay, split_comm
+from ddlprof.analysis.stragglers import CommParts, SizeSweep, SizeSweeps, savings, split_comm
 from ddlprof.model.records import MISSING, NEVER, Calibration, CollectiveShape, CollectiveTimes
 from ddlprof.store import IntArray, load_run
 from tests.golden.runs import MS, SHAPES, ddp_step, header, step, with_collectives, write_rank
@@ -25,7 +25,7 @@ def saved(
 
     queues = group or ["0"] * len(ready)
     times = (one_step(ready), one_step(end), one_step(need), one_step(exposed), one_step(transfer))
-    return int(replay(*times, queues)[0])
+    return max(int(savings(*times, queues)[0].sum()), 0)
 
 
 def split(directory: Path) -> list[CommParts]:

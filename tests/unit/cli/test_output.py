@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.output import require_destination, wanted, write_pieces, write_whole
+from ddlprof.cli.output import require_destination, wanted, write_pieces
 
 
 @pytest.fixture
@@ -35,20 +35,20 @@ def test_what_breaks_off_leaves_the_old_one(old: Path) -> None:
 def test_a_link_stays_one(old: Path) -> None:
     link = old.with_name("link.json")
     link.symlink_to(old.name)
-    write_whole(link, "new")
+    write_pieces(link, ["new"])
     assert link.is_symlink()
     assert old.read_text() == "new"
 
 
 def test_compressed_by_its_name(tmp_path: Path) -> None:
-    write_whole(tmp_path / "x.json.gz", "text")
+    write_pieces(tmp_path / "x.json.gz", ["text"])
     assert gzip.decompress((tmp_path / "x.json.gz").read_bytes()) == b"text"
 
 
 def test_stdout_that_is_a_file_is_written_to(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from ddlprof.cli.output import write_whole;"
-        " write_whole(Path('/dev/stdout'), 'text'); print()"
+        "from pathlib import Path; from ddlprof.cli.output import write_pieces;"
+        " write_pieces(Path('/dev/stdout'), ['text']); print()"
     )
     with (tmp_path / "out").open("ab") as out:
         subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
@@ -57,7 +57,7 @@ def test_stdout_that_is_a_file_is_written_to(tmp_path: Path) -> None:
 
 def test_a_file_in_a_folder_that_takes_no_new_ones(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    write_whole(old, "new")
+    write_pieces(old, ["new"])
     assert old.read_text() == "new"
 
 
@@ -68,7 +68,7 @@ def test_a_file_in_a_folder_that_takes_no_new_ones(old: Path, monkeypatch: pytes
 def test_what_cannot_be_written_is_one_line(old: Path, place: str, why: str) -> None:
     path = old.parent / place
     with pytest.raises(UserError) as caught:
-        write_whole(path, "new")
+        write_pieces(path, ["new"])
     assert str(caught.value) == f"{path}: cannot be written: {why}"
 
 

@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv", *HINTS)
 
-_Runs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN...",
-        help="Run directories, folders of them or URLs, or files of `ddlprof features`; runs of one job on different"
-        " placements count together.",
-    ),
-]
-_Gpus = Annotated[
-    int | None, typer.Option(metavar="N", min=1, max=_MOST_GPUS, help="GPUs of each job [the most of its runs].")
-]
 _PerNode = Annotated[
     int | None,
     typer.Option(
@@ -66,8 +55,17 @@ _RackTier = Annotated[
 
 
 def advise(
-    run: _Runs,
-    gpus: _Gpus = None,
+    run: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help="Run directories, folders of them or URLs, or files of `ddlprof features`; runs of one job on"
+            " different placements count together.",
+        ),
+    ],
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=_MOST_GPUS, help="GPUs of each job [the most of its runs].")
+    ] = None,
     gpus_per_node: _PerNode = None,
     instance: _Instance = None,
     gpu: _Gpu = None,

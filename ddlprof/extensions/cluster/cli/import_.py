@@ -26,33 +26,29 @@ class HistoryKind(str, Enum):
     csv = "csv"
 
 
-_Kind = Annotated[
-    HistoryKind, typer.Argument(metavar="KIND", help="sacct, kubernetes, philly, helios, alibaba or csv.")
-]
 _Files = Annotated[
     list[Path],
     typer.Argument(metavar="FILE...", help="What the scheduler printed, or the published file; - is standard input."),
 ]
-_Columns = Annotated[
-    str | None,
-    typer.Option(metavar="WHAT=NAME,...", help="csv: columns by what they hold, as in submit=Queued,gpus=GPUs."),
-]
-_Queue = Annotated[
-    str | None,
-    typer.Option(metavar="Q,...", help="Only jobs of these partitions, virtual clusters or namespaces [all]."),
-]
-_Gpus = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, max=1_000_000, help="GPUs of the cluster [the most that were held at once]."),
-]
 
 
 def import_history(
-    kind: _Kind,
+    kind: Annotated[
+        HistoryKind, typer.Argument(metavar="KIND", help="sacct, kubernetes, philly, helios, alibaba or csv.")
+    ],
     file: _Files,
-    columns: _Columns = None,
-    queue: _Queue = None,
-    gpus: _Gpus = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT=NAME,...", help="csv: columns by what they hold, as in submit=Queued,gpus=GPUs."),
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(metavar="Q,...", help="Only jobs of these partitions, virtual clusters or namespaces [all]."),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=1_000_000, help="GPUs of the cluster [the most that were held at once]."),
+    ] = None,
     out: Out = None,
     format: Annotated[
         str | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, refusing
 from ddlprof.base.files import replace_whole
 from ddlprof.base.units import count
 from ddlprof.cli.options import LearnedFileInShortHelp, names_in
@@ -54,9 +54,6 @@ class Arrivals(str, Enum):
     poisson = "poisson"
 
 
-_Trace = Annotated[
-    str, typer.Option(metavar="FILE[:NAME]", help="Jobs, as a CSV file; NAME picks one of several traces in it.")
-]
 _Cluster = Annotated[
     str,
     typer.Option(
@@ -112,7 +109,9 @@ _On = Annotated[
 
 
 def simulate(
-    trace: _Trace,
+    trace: Annotated[
+        str, typer.Option(metavar="FILE[:NAME]", help="Jobs, as a CSV file; NAME picks one of several traces in it.")
+    ],
     cluster: _Cluster,
     policy: _Policy,
     cpu_nodes: _CpuNodes = 0,
@@ -163,15 +162,11 @@ def simulate(
         keeps_jobs=destinations.path_of("csv") is not None,
     )  # fmt: skip
     with on_cluster(on), progress("simulating") as advance, _job_file(destinations.path_of("csv")) as without_jobs:
-        processes = workers or (None if on else _processes(len(jobs) * len(asked)))
+        few = len(jobs) * len(asked) <= _QUICK
+        processes = workers or (None if on else 1 if few else -1)  # of which -1 is one on each core
         results = [without_jobs(result) for result in run_cases(setting, asked, processes, advance)]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, destinations)
-
-
-def _processes(jobs: int) -> int:
-    """The number of processes for so many jobs in all; -1 stands for one on each core."""
-    return 1 if jobs <= _QUICK else -1
 
 
 def _check(option: str, value: float, most: float) -> None:
@@ -270,11 +265,9 @@ def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
     if csv is None:
         yield lambda result: result
         return
-    try:
-        with job_file(csv / "jobs.csv") as add:
-            yield add
-    except OSError as error:
-        raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
+    path = csv / "jobs.csv"
+    with refusing(f"{path}: cannot be written"), job_file(path) as add:
+        yield add
 
 
 def _report(data: SimulatedData, results: Sequence[CaseResult], destinations: Wanted) -> None:
@@ -287,13 +280,10 @@ def _report(data: SimulatedData, results: Sequence[CaseResult], destinations: Wa
         return html.render(data)
 
     def write_csv(folder: Path) -> None:
-        path = folder
-        try:
-            for name, content in csv_files.render(results).items():
-                path = folder / name
+        for name, content in csv_files.render(results).items():
+            path = folder / name
+            with refusing(f"{path}: cannot be written"):
                 replace_whole(path, content)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
 
     destinations.write({"table": text.render, "json": json.render, "html": page}, data, {"csv": write_csv})
 

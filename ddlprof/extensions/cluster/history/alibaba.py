@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.cluster.history.files import at, cell_number, require_columns, rows, text_in
+from ddlprof.extensions.cluster.history.files import at, cell_number, jobs_in, rows, text_in
 from ddlprof.extensions.cluster.history.past import PastJob
 
 _JOBS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
@@ -32,7 +32,7 @@ def read(paths: Sequence[Path]) -> tuple[list[PastJob], dict[str, int]]:
         first = text.partition("\n")[0].strip().split(",")
         has_header = first[0] in ("job_name", "name")
         if first[0] == "name":
-            pods += _pods(path, text)
+            pods += jobs_in(path, text, _pod, _PODS, "an openb_pod_list of cluster-trace-gpu-v2023")
         elif len(first) == len(_TASKS):
             _read_tasks(path, text, has_header, tasks)
         elif len(first) == len(_JOBS):
@@ -88,16 +88,6 @@ def _of_tasks(name: str, tasks: Sequence[PastJob], submitted: tuple[float, str, 
         user=user,
         gpu_model=holders[0].gpu_model if len({task.gpu_model for task in holders}) == 1 else "",
     )
-
-
-def _pods(path: Path, text: str) -> list[PastJob]:
-    found: list[PastJob] = []
-    for line, row in rows(path, text):
-        if not found:
-            require_columns(path, row, _PODS, "expected is an openb_pod_list of cluster-trace-gpu-v2023")
-        with at(path, f"line {line}"):
-            found.append(_pod(row))
-    return found
 
 
 def _pod(row: Mapping[str, str]) -> PastJob:

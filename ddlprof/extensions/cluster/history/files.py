@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError, parse_json, read_text, text_of
+from ddlprof.extensions.cluster.history.past import PastJob
 
 MAX_FILE_BYTES = 1 << 30
 """The largest file that is read. The largest published table that is needed has 113 MB."""
@@ -88,12 +89,18 @@ def rows(path: Path, text: str, header: Sequence[str] | None = None) -> Iterator
         raise UserError(f"{path}, line {reader.line_num}: {error}") from None
 
 
-def require_columns(path: Path, columns: Iterable[str], wanted: Iterable[str], what: str) -> None:
-    """Raises UserError naming the first column that is missing."""
-    there = set(columns)
-    for name in wanted:
-        if name not in there:
-            raise UserError(f"{path}, line 1: no column {name}; {what}")
+def jobs_in(
+    path: Path, text: str, job_of: Callable[[dict[str, str]], PastJob], needed: Sequence[str], what: str
+) -> list[PastJob]:
+    """The jobs of a CSV text, one a row. Raises UserError with file and line, also for one without a column that is
+    needed; `what` says which file was expected."""
+    jobs: list[PastJob] = []
+    for line, row in rows(path, text):
+        if missing := [name for name in needed if name not in row]:
+            raise UserError(f"{path}, line 1: no column {missing[0]}; expected is {what}")
+        with at(path, f"line {line}"):
+            jobs.append(job_of(row))
+    return jobs
 
 
 def cell_number(row: Mapping[str, str], name: str, default: float | None = None) -> float:

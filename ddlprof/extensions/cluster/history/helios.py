@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddlprof.extensions.cluster.history.files import Wrong, at, cell_number, require_columns, rows, text_in
+from ddlprof.extensions.cluster.history.files import Wrong, cell_number, jobs_in, text_in
 from ddlprof.extensions.cluster.history.past import PastJob
 from ddlprof.extensions.cluster.history.times import moment
 
@@ -14,13 +14,7 @@ _COLUMNS = ("job_id", "gpu_num", "state", "submit_time", "start_time", "end_time
 
 def read(path: Path) -> list[PastJob]:
     """The jobs of a file. Raises UserError with file and line."""
-    jobs: list[PastJob] = []
-    for line, row in rows(path, text_in(path)):
-        if not jobs:
-            require_columns(path, row, _COLUMNS, "expected is a cluster_log.csv of HeliosData")
-        with at(path, f"line {line}"):
-            jobs.append(_job(row))
-    return jobs
+    return jobs_in(path, text_in(path), _job, _COLUMNS, "a cluster_log.csv of HeliosData")
 
 
 def _job(row: Mapping[str, str]) -> PastJob:

@@ -247,7 +247,6 @@ def _items(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _gpus_of(spec: _PodSpec) -> float:
-    """The GPUs of one pod."""
     total = 0
     for container in spec.containers:
         asked = container.resources.limits or container.resources.requests

@@ -12,7 +12,7 @@ from ddlprof.base.text import plain
 from ddlprof.base.units import listed
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.cluster.advice import Ask, Wait
+    from ddlprof.extensions.cluster.advice import Advice, Ask, Wait
     from ddlprof.extensions.cluster.report.advice.data import JobAdvice
     from ddlprof.planning.job import DescribedJob
     from ddlprof.recommender import Learned, Target
@@ -39,6 +39,8 @@ def spread_advice(
     name, `learned` what other runs taught. A folder of several runs stands for all of them. Raises UserError,
     PredictionError or CatalogError for what cannot be read or is not known.
     """
+    from ddlprof.extensions.cluster.report.advice.data import JobAdvice
+
     jobs = _jobs(_each_run(runs), batch, learned)
     known = remaining_of or {}
     unknown = known.keys() - {job.name for job in jobs}
@@ -47,10 +49,14 @@ def spread_advice(
             f"no job is called {plain(min(unknown))}; there are {listed([job.name for job in jobs], most=20)}"
         )
     return [
-        _advice(job, machine or _measured_machine(job), gpus, gpus_per_node, between_racks_gbps, batch,
-                known.get(job.name, remaining_s), history)
+        JobAdvice(
+            _advice(job, machine or _measured_machine(job), gpus, gpus_per_node, between_racks_gbps, batch),
+            job.command,
+            known.get(job.name, remaining_s),
+            history,
+        )
         for job in jobs
-    ]  # fmt: skip
+    ]
 
 
 def _each_run(runs: Sequence[str]) -> list[str]:
@@ -103,11 +109,8 @@ def _advice(
     gpus_per_node: int | None,
     between_racks_gbps: float | None,
     batch: int | None,
-    remaining_s: float | None,
-    history: Sequence[Wait] | None,
-) -> JobAdvice:
-    from ddlprof.extensions.cluster.advice import advise as advice_for
-    from ddlprof.extensions.cluster.report.advice.data import JobAdvice
+) -> Advice:
+    from ddlprof.extensions.cluster.advice import advise
     from ddlprof.recommender import Predictor
     from ddlprof.recommender.plans.candidates import describe_job
     from ddlprof.recommender.target import default_catalog, machine_of
@@ -119,12 +122,7 @@ def _advice(
     there = machine_of(target, default_catalog()).gpus
     on_one = gpus_per_node or there or max((max(each) for each in placements), default=_USUAL_GPUS)
     ask = replace(_ask(wanted, on_one, target, between_racks_gbps), gradient_bytes=job.workload.gradient_bytes)
-    return JobAdvice(
-        advice_for(job.name, ask, job.workload.measurements, Predictor(job.workload, learned=job.learned)),
-        job.command,
-        remaining_s,
-        history,
-    )
+    return advise(job.name, ask, job.workload.measurements, Predictor(job.workload, learned=job.learned))
 
 
 def _ask(gpus: int, gpus_per_node: int, target: Target, between_racks_gbps: float | None) -> Ask:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.extensions.cluster.jobs import JobState
@@ -56,9 +56,9 @@ class Aiturbo(Las):
         """The jobs on CPU nodes that leave the GPUs to others until they end, or until no job waits."""
         self._steps_s: dict[tuple[str, int], float] = {}
 
-    def ordered(self, states: Sequence[JobState], now_s: float, times: RemainingTimes) -> list[JobState]:
+    def ordered(self, states: Sequence[JobState], times: RemainingTimes) -> list[JobState]:
         """The jobs in order of priority: by the sum of two positions, and by attained service if equal."""
-        served = self.in_queues(states, now_s)
+        served = self.in_queues(states, times.now_s)
         known = [state for state in served if times.samples(state) is not None]
         score = scores(
             [state.job.job_id for state in served],
@@ -75,40 +75,28 @@ class Aiturbo(Las):
         jobs: Sequence[JobState] = running
         given = held_by(running)
         if queue or any(state.job.max_gpus is not None or _cpu_nodes(state) for state in running):
-            jobs = self.ordered([*queue, *running], now_s, times)
-            given = self._given(jobs, running, now_s, cluster, times)
-        wakes = [
-            self.next_fall_s(jobs, given, now_s),
-            self._next_predictable_s(jobs, given, now_s, times, cluster, predictor),
-        ]
+            jobs = self.ordered([*queue, *running], times)
+            given = self._given(jobs, running, times)
+        wakes = self.next_fall_s(jobs, given, now_s), _next_predictable_s(jobs, given, times)
         return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
 
     def _given(
-        self,
-        jobs: Sequence[JobState],
-        running: Sequence[JobState],
-        now_s: float,
-        cluster: Cluster,
-        times: RemainingTimes,
+        self, jobs: Sequence[JobState], running: Sequence[JobState], times: RemainingTimes
     ) -> dict[str, Allocation]:
-        if self._are_sizes_due(jobs, now_s, times):
+        if self._are_sizes_due(jobs, times):
             self._sizes = times.shared_out([state for state in jobs if not _cpu_nodes(state)])
-        if cluster.cpu_nodes and self.uses_cpu_nodes:
-            return self._on_either(jobs, running, now_s, cluster, times)
-        return self._on_gpus(jobs, {}, running, now_s, cluster, times)
+        if times.cluster.cpu_nodes and self.uses_cpu_nodes:
+            return self._on_either(jobs, running, times)
+        return self._on_gpus(jobs, {}, running, times)
 
     def _on_either(
-        self,
-        jobs: Sequence[JobState],
-        running: Sequence[JobState],
-        now_s: float,
-        cluster: Cluster,
-        times: RemainingTimes,
+        self, jobs: Sequence[JobState], running: Sequence[JobState], times: RemainingTimes
     ) -> dict[str, Allocation]:
         """GPUs in the order of the jobs, CPU nodes for those that are worth more there, and the CPU nodes left for
         those that wait without a forecast, which lose nothing by them."""
+        cluster = times.cluster
         held = {state.job.job_id: nodes for state in jobs if (nodes := _cpu_nodes(state))}
-        needs = self._needs_of(jobs, now_s, times)
+        needs = self._needs_of(jobs, times)
         self._staying &= held.keys() if any(state.allocation is None for state in jobs) else set()
         on_cpus = {
             each.job_id: held[each.job_id]
@@ -117,7 +105,7 @@ class Aiturbo(Las):
             and each.job_id in held
             and (each.job_id in self._staying or _ends_there(each, held[each.job_id]))
         }
-        given = self._on_gpus(jobs, on_cpus, running, now_s, cluster, times)
+        given = self._on_gpus(jobs, on_cpus, running, times)
         on_cpus |= {job_id: nodes for job_id, nodes in held.items() if job_id not in given}
         while free := cluster.cpu_nodes - sum(on_cpus.values()):
             best = next_for_cpus(needs, cluster.gpus, given, on_cpus, self._staying, free, self._restart_s)
@@ -128,7 +116,7 @@ class Aiturbo(Las):
             if stays:
                 self._staying.add(job_id)
             if job_id in given:
-                given = self._on_gpus(jobs, on_cpus, running, now_s, cluster, times)
+                given = self._on_gpus(jobs, on_cpus, running, times)
         for state in jobs:
             steps = state.job.cpu_steps_s[: cluster.cpu_nodes - sum(on_cpus.values())]
             waits = state.job.job_id not in given and state.job.job_id not in on_cpus
@@ -141,26 +129,24 @@ class Aiturbo(Las):
         jobs: Sequence[JobState],
         on_cpus: Container[str],
         running: Sequence[JobState],
-        now_s: float,
-        cluster: Cluster,
         times: RemainingTimes,
     ) -> dict[str, Allocation]:
         """GPUs for the jobs that are not on CPU nodes."""
         rest = [state for state in jobs if state.job.job_id not in on_cpus]
         if len(rest) < len(jobs):
             running = [state for state in running if state.job.job_id not in on_cpus]
-        allocator = PriorityAllocator(cluster, running, rest, now_s)
-        wanted = {state.job.job_id: self._allocated(allocator, state, cluster, times) for state in rest}
+        allocator = PriorityAllocator(times.cluster, running, rest, times.now_s)
+        wanted = {state.job.job_id: self._allocated(allocator, state, times) for state in rest}
         return {job_id: allocation for job_id, allocation in wanted.items() if allocation is not None}
 
-    def _needs_of(self, jobs: Sequence[JobState], now_s: float, times: RemainingTimes) -> list[Needs]:
+    def _needs_of(self, jobs: Sequence[JobState], times: RemainingTimes) -> list[Needs]:
         """What the jobs need, in their order."""
-        served = {state.job.job_id: place for place, state in enumerate(self.in_queues(jobs, now_s))}
-        return [self._needs(state, served[state.job.job_id], now_s, times) for state in jobs]
+        served = {state.job.job_id: place for place, state in enumerate(self.in_queues(jobs, times.now_s))}
+        return [self._needs(state, served[state.job.job_id], times) for state in jobs]
 
-    def _needs(self, state: JobState, served: int, now_s: float, times: RemainingTimes) -> Needs:
+    def _needs(self, state: JobState, served: int, times: RemainingTimes) -> Needs:
         """What a job needs. One without a forecast gets no CPU nodes, and as much is thought to come as it had."""
-        job, held, samples = state.job, state.allocation, times.samples(state)
+        job, held, samples, now_s = state.job, state.allocation, times.samples(state), times.now_s
         begins_s = max(state.works_from_s - now_s, 0.0)
         restart_s = self._restart_s if state.starts else 0.0
         gpus = held.gpus if held is not None and held.gpus else self._size(state, times)
@@ -185,17 +171,16 @@ class Aiturbo(Las):
             return state.job.gpus
         return self._sizes.get(state.job.job_id) or times.cheapest(state)
 
-    def _are_sizes_due(self, states: Sequence[JobState], now_s: float, times: RemainingTimes) -> bool:
-        self._since_s = now_s if self._since_s is None else self._since_s
-        this_round = math.floor((now_s - self._since_s + _SLACK_S) / (self.round_s or ROUND_S))
+    def _are_sizes_due(self, states: Sequence[JobState], times: RemainingTimes) -> bool:
+        self._since_s = times.now_s if self._since_s is None else self._since_s
+        this_round = math.floor((times.now_s - self._since_s + _SLACK_S) / (self.round_s or ROUND_S))
         predictable = {state.job.job_id for state in states if times.samples(state) is not None}
         due = this_round > self._round or not predictable <= self._predictable
         self._round, self._predictable = this_round, predictable
         return due
 
-    def _allocated(
-        self, allocator: PriorityAllocator, state: JobState, cluster: Cluster, times: RemainingTimes
-    ) -> Allocation | None:
+    def _allocated(self, allocator: PriorityAllocator, state: JobState, times: RemainingTimes) -> Allocation | None:
+        cluster = times.cluster
         if not times.is_elastic(state):
             return allocator.keep(state) or allocator.allocate(state, consolidated(state.job, cluster))
         size = self._size(state, times)
@@ -209,27 +194,6 @@ class Aiturbo(Las):
                 return wanted
         return allocator.allocate(state, Level.NETWORK, min(size, times.cheapest(state)))
 
-    def _next_predictable_s(
-        self,
-        states: Sequence[JobState],
-        given: dict[str, Allocation],
-        now_s: float,
-        times: RemainingTimes,
-        cluster: Cluster,
-        predictor: Speeds,
-    ) -> float | None:
-        """The time at which the next job that runs from now on becomes predictable; None: none does. For jobs that
-        start now it is too early by the time of their start."""
-        found = []
-        for state in states:
-            allocation = given.get(state.job.job_id)
-            if allocation is None or state.expected_samples is None or times.samples(state) is not None:
-                continue
-            missing = (state.expected_from_samples - state.done_at(now_s)) / state.job.batch
-            step_s = step_on(predictor, state.job, cluster, allocation).step_s
-            found.append(max(state.works_from_s, now_s) + missing * step_s + _SLACK_S)
-        return min(found, default=None)
-
 
 class Optimus(Aiturbo):
     """Jobs without a forecast, which the paper does not have, are served by attained service with the GPUs left
@@ -237,9 +201,9 @@ class Optimus(Aiturbo):
 
     uses_cpu_nodes = False
 
-    def ordered(self, states: Sequence[JobState], now_s: float, times: RemainingTimes) -> list[JobState]:
+    def ordered(self, states: Sequence[JobState], times: RemainingTimes) -> list[JobState]:
         """The jobs in order of priority."""
-        served = self.in_queues(states, now_s)
+        served = self.in_queues(states, times.now_s)
         return sorted(served, key=lambda state: times.remaining_s(state, state.job.gpus))  # infinite: in that order
 
 
@@ -260,13 +224,13 @@ class RemainingTimes:
         """`restart_s` is what a job loses when its GPUs change. `known` caches step times between decisions."""
         self._known = {} if known is None else known
         self._samples: dict[str, float | None] = {}
-        self._cluster, self._predictor, self._now_s, self._restart_s = cluster, predictor, now_s, restart_s
+        self.cluster, self.predictor, self.now_s, self._restart_s = cluster, predictor, now_s, restart_s
 
     def samples(self, state: JobState) -> float | None:
         """The samples that the job still needs; None: there is no forecast."""
         job_id = state.job.job_id
         if job_id not in self._samples:
-            self._samples[job_id] = state.remaining_at(self._now_s)
+            self._samples[job_id] = state.remaining_at(self.now_s)
         return self._samples[job_id]
 
     def remaining_s(self, state: JobState, gpus: int) -> float:
@@ -293,7 +257,7 @@ class RemainingTimes:
         """The number of GPUs of each job, by job_id. In order, jobs get what they ask for or, if elastic, their
         cheapest number; the GPUs left go where each further one saves the most time.
         """
-        left, sizes = self._cluster.gpus, {}
+        left, sizes = self.cluster.gpus, {}
         for state in states:
             gpus = self.cheapest(state) if self.is_elastic(state) else state.job.gpus
             if gpus <= left:
@@ -332,7 +296,7 @@ class RemainingTimes:
     def _step_s(self, state: JobState, gpus: int) -> float:
         key = state.job.job_id, gpus
         if key not in self._known:
-            placements = [self._cluster.packed(gpus, gpu_model) for gpu_model in self._cluster.gpu_models]
+            placements = [self.cluster.packed(gpus, gpu_model) for gpu_model in self.cluster.gpu_models]
             times = [
                 self._predicted_s(state, placement)
                 for placement in placements
@@ -343,9 +307,25 @@ class RemainingTimes:
 
     def _predicted_s(self, state: JobState, placement: Placement) -> float:
         try:
-            return self._predictor.step(state.job, placement, state.job.batch).step_s
+            return self.predictor.step(state.job, placement, state.job.batch).step_s
         except DdlprofError:  # this number of GPUs cannot be predicted, so it is not chosen
             return math.inf
+
+
+def _next_predictable_s(
+    states: Sequence[JobState], given: Mapping[str, Allocation], times: RemainingTimes
+) -> float | None:
+    """The time at which the next job that runs from now on becomes predictable; None: none does. For jobs that start
+    now it is too early by the time of their start."""
+    found = []
+    for state in states:
+        allocation = given.get(state.job.job_id)
+        if allocation is None or state.expected_samples is None or times.samples(state) is not None:
+            continue
+        missing = (state.expected_from_samples - state.done_at(times.now_s)) / state.job.batch
+        step_s = step_on(times.predictor, state.job, times.cluster, allocation).step_s
+        found.append(max(state.works_from_s, times.now_s) + missing * step_s + _SLACK_S)
+    return min(found, default=None)
 
 
 def _cpu_nodes(state: JobState) -> int:

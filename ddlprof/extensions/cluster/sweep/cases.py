@@ -12,8 +12,6 @@ from ddlprof.extensions.cluster.simulation.metrics import ClusterUse, PolicyMetr
 
 @dataclass(frozen=True)
 class SimulationCase:
-    """One simulation."""
-
     policy: str
     """The policy as typed, with its parameters."""
     seed: int = 0

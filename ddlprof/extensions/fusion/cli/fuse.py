@@ -21,7 +21,6 @@ FORMATS = ("table", "json", "csv")
 _Data = Annotated[
     str,
     typer.Option(
-        "--data",
         metavar="MODULE:BATCHES",
         help="A function that gives the batches of one epoch, or a DataLoader: (x, y) or a dict with `labels`.",
     ),
@@ -29,63 +28,41 @@ _Data = Annotated[
 _Sweep = Annotated[
     list[str] | None,
     typer.Option(
-        "--sweep",
         metavar="NAME=V,V,...",
         help="Values of a hyper-parameter of the optimizer, of a parameter of FACTORY, BATCHES or the schedule, of"
         " `seed` or of `optimizer`; also log(LOW,HIGH,N), uniform(LOW,HIGH,N), choice(A,B,...)."
         " Several: every combination.",
     ),
 ]
-_Trials = Annotated[
-    int | None,
-    typer.Option("--trials", metavar="N", help="Draw so many trials (by --seed); ranges are then log(LOW,HIGH)."),
-]
 _Schedule = Annotated[
-    str | None,
-    typer.Option("--schedule", metavar="NAME", help="cosine, onecycle, or MODULE:FUNCTION of step, steps and lr."),
+    str | None, typer.Option(metavar="NAME", help="cosine, onecycle, or MODULE:FUNCTION of step, steps and lr.")
 ]
-_GradAccum = Annotated[
-    int, typer.Option("--grad-accum", metavar="N", min=1, help="Batches of a step, whose mean gradient it uses.")
-]
+_GradAccum = Annotated[int, typer.Option(metavar="N", min=1, help="Batches of a step, whose mean gradient it uses.")]
 _Halving = Annotated[
     int | None,
     typer.Option(
-        "--halving",
-        metavar="N",
-        help="Successive halving: the best of N trials go on, N times as long, until the next are ended.",
+        metavar="N", help="Successive halving: the best of N trials go on, N times as long, until the next are ended."
     ),
 ]
 _FirstRung = Annotated[
-    int | None,
-    typer.Option(
-        "--first-rung", metavar="STEPS", min=1, help="Steps before --halving ends the first trials; else chosen."
-    ),
+    int | None, typer.Option(metavar="STEPS", min=1, help="Steps before --halving ends the first trials; else chosen.")
 ]
-_Optimizer = Annotated[str, typer.Option("--optimizer", metavar="NAME", help="sgd, adam or adamw.")]
-_MaxSteps = Annotated[
-    int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps to train, in place of epochs.")
-]
-_Epochs = Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Epochs to train.")]
-_MaxModels = Annotated[
-    str, typer.Option("--max-models", metavar="auto|N", help="The most models at once; auto: what memory holds.")
-]
+_Optimizer = Annotated[str, typer.Option(metavar="NAME", help="sgd, adam or adamw.")]
+_MaxSteps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Steps to train, in place of epochs.")]
+_Epochs = Annotated[int, typer.Option(metavar="N", min=1, help="Epochs to train.")]
+_MaxModels = Annotated[str, typer.Option(metavar="auto|N", help="The most models at once; auto: what memory holds.")]
 _Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Seed of each model and of draws; a sweep over `seed` has several.")
+    int, typer.Option(metavar="N", help="Seed of each model and of draws; a sweep over `seed` has several.")
 ]
-_ClipNorm = Annotated[
-    float | None, typer.Option("--clip-norm", metavar="NORM", help="The longest gradient of each model.")
-]
+_ClipNorm = Annotated[float | None, typer.Option(metavar="NORM", help="The longest gradient of each model.")]
 _Loss = Annotated[
     str,
     typer.Option(
-        "--loss",
         metavar="NAME",
         help="A loss of torch.nn.functional, MODULE:FUNCTION of output and target, or `model` if it returns one.",
     ),
 ]
-_Metric = Annotated[
-    str | None, typer.Option("--metric", metavar="NAME", help="accuracy, or MODULE:FUNCTION of output and target.")
-]
+_Metric = Annotated[str | None, typer.Option(metavar="NAME", help="accuracy, or MODULE:FUNCTION of output and target.")]
 _Eval = Annotated[
     str | None,
     typer.Option("--eval", metavar="MODULE:BATCHES", help="Batches to evaluate on; otherwise those of --data."),
@@ -93,7 +70,6 @@ _Eval = Annotated[
 _Processes = Annotated[
     int | None,
     typer.Option(
-        "--processes",
         min=0,
         metavar="N",
         help="Processes side by side to compare with; one for each processor if not given, 0 for none.",
@@ -101,16 +77,12 @@ _Processes = Annotated[
 ]
 _Save = Annotated[
     Path | None,
-    typer.Option(
-        "--save", metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."
-    ),
+    typer.Option(metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."),
 ]
 _Precision = Annotated[
     str,
     typer.Option(
-        "--precision",
-        metavar="NAME",
-        help="fp32, or autocast: amp-bf16, amp-fp16 (with scaled losses, a scale for each model).",
+        metavar="NAME", help="fp32, or autocast: amp-bf16, amp-fp16 (with scaled losses, a scale for each model)."
     ),
 ]
 _CudaGraph = Annotated[
@@ -119,7 +91,6 @@ _CudaGraph = Annotated[
 _ParamGroups = Annotated[
     str | None,
     typer.Option(
-        "--param-groups",
         metavar="MODULE:FUNCTION",
         help="Groups of a model's parameters with values of their own, as torch.optim takes them.",
     ),
@@ -132,7 +103,9 @@ def fuse(
     ],
     data: _Data,
     sweep: _Sweep = None,
-    trials: _Trials = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", help="Draw so many trials (by --seed); ranges are then log(LOW,HIGH).")
+    ] = None,
     optimizer: _Optimizer = "adam",
     schedule: _Schedule = None,
     loss: _Loss = "cross_entropy",

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "trace", "plan")
 _check_option = panel("Check")
-_Format = Annotated[
-    str | None,
-    format_option(FORMATS, besides="; trace: the planned step, for Perfetto; plan: for a training"),
-]
 
 
 def plan(
@@ -44,7 +40,9 @@ def plan(
     ] = False,
     learned: LearnedFile = None,
     out: Out = None,
-    format: _Format = None,
+    format: Annotated[
+        str | None, format_option(FORMATS, besides="; trace: the planned step, for Perfetto; plan: for a training")
+    ] = None,
 ) -> None:
     """Plan a job on unequal GPUs: which to use, how to divide the batch or the layers, how to exchange gradients.
 

@@ -75,20 +75,12 @@ def _split_plan(job: str, plan: SplitPlan) -> str:
     """The samples of each rank, and the exchange of each gradient group."""
     problem, strategy = plan.problem, plan.best.strategy
     assert plan.best.step is not None
-    devices = problem.devices
     return json_text(
         {
             "schema": SCHEMA_OF_SPLITS,
             "job": job,
             "step_s": plan.best.step.step_s,
-            "ranks": [
-                {
-                    "device": devices.all[index].name,
-                    "machine": devices.machines[devices.all[index].machine].name,
-                    "samples": strategy.samples[index],
-                }
-                for index in strategy.used
-            ],
+            "ranks": problem.devices.shares((index, strategy.samples[index]) for index in strategy.used),
             "groups": [
                 {
                     "layers": group.name,

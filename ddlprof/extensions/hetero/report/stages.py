@@ -131,21 +131,14 @@ def values(problem: StagedProblem, planned: PlannedStages) -> dict[str, Any]:
 def as_plan(job: str, plan: StagedPlan) -> str:
     """The part of the plan that a training needs: the stages, their ranks, and the samples of each."""
     problem, best = plan.problem, plan.best
-    devices, ranks = problem.devices, _ranks(best)
+    ranks = _ranks(best)
     return json_text(
         {
             "schema": PLAN_SCHEMA,
             "job": job,
             "step_s": best.step.step_s,
             "micro_batches": best.strategy.micro_batches,
-            "ranks": [
-                {
-                    "device": devices.all[rank.device].name,
-                    "machine": devices.machines[devices.all[rank.device].machine].name,
-                    "samples": rank.samples,
-                }
-                for rank in ranks
-            ],
+            "ranks": problem.devices.shares((rank.device, rank.samples) for rank in ranks),
             "stages": [
                 {
                     "begins": problem.layers[stage.first].name if number else "",

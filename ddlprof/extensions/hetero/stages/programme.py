@@ -40,8 +40,6 @@ class _Suffix(NamedTuple):
 
 
 class _StageSeconds(NamedTuple):
-    """The seconds of a stage."""
-
     forward_s: float
     """Of one micro-batch, as `backward_s`."""
     backward_s: float

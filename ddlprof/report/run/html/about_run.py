@@ -1,4 +1,4 @@
-"""The rest of the page: the whole job, notes, the environment, and how to read it all."""
+"""The rest of the page: the phases, the whole job, notes, the environment, and how to read it all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
-from ddlprof.base.units import count, percent, time_in_one_unit
+from ddlprof.analysis.phases import PhaseLine
+from ddlprof.base.units import count, percent, scale_for, time_in_one_unit
 from ddlprof.report.html.chart import chart
-from ddlprof.report.html.element import Content, Html, bullets, facts, table, tag
+from ddlprof.report.html.element import Content, Html, bullets, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import Subject
+from ddlprof.report.table import Column, Table
 
 _PARTS = {
     "start_up": "from the start to the first step",
@@ -30,6 +32,25 @@ _UNTIL = {
     "entry": "its last entry, as it was killed or still runs",
     "stopped": "the end of measuring, after which the job went on",
 }
+
+
+def phases(subject: Subject) -> Section:
+    """The phases side by side, and which one the page is of."""
+    report = subject.report
+    table = Table[PhaseLine](
+        Column("Phase", "number"),
+        Column("Model", "model", words=True),
+        Column("Optimizer", "optimizer", words=True),
+        Column("Parameters", "parameters"),
+        Column("Times", "phases"),
+        Column("First step", lambda line: line.first_steps[0]),
+        Column("Steps", "steps"),
+        Column("Mean step", lambda line: None if line.mean_s is None else scale_for(line.mean_s).time(line.mean_s)),
+        Column("Of all steps' time", lambda line: percent(line.share)),
+    )
+    said = f"Means, verdict and findings of this page are those of phase {report.phase}"
+    said += f"; of another: ddlprof report {report.run} --phase N." if len(report.phases) > 1 else "."
+    return Section("phases", "Phases of the training", joined(tag("p", said), table.html("The phases", report.phases)))
 
 
 def whole_job(subject: Subject) -> Section | Absent:
@@ -129,7 +150,6 @@ def _value(value: Any) -> str:
 
 
 def how_to_read() -> Section:
-    """The words of the page."""
     words = [
         ("step", "from one update of the parameters to the next, of one rank"),
         ("class", "every nanosecond of a step belongs to exactly one, so they add up to the step"),

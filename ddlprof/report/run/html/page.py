@@ -8,7 +8,7 @@ from ddlprof.base.units import count, date_and_time, long_time
 from ddlprof.report.hang import html as hang
 from ddlprof.report.html.chart import short
 from ddlprof.report.html.shell import Absent, Section, page
-from ddlprof.report.run.html import about_run, attempts, communication, gains, machine, phases, ranks, steps, verdict
+from ddlprof.report.run.html import about_run, attempts, communication, gains, machine, ranks, steps, verdict
 from ddlprof.report.run.html.subject import Subject
 
 _LONGEST_TITLE = 120
@@ -22,7 +22,7 @@ def render(subject: Subject) -> list[str]:
     traffic = communication.read_traffic(subject)
     sections: list[Section | Absent] = [
         *([hang.section(subject.report.hang)] if subject.report.hang else []),
-        *([phases.section(subject)] if subject.report.phases else []),
+        *([about_run.phases(subject)] if subject.report.phases else []),
         verdict.findings(subject),
         steps.over_time(subject),
         steps.loss_over_updates(subject),

@@ -55,10 +55,10 @@ def test_what_remains_is_what_orders_by_benefit() -> None:
     long, short, unknown = state("long", 1, 9000, 9000), state("short", 2, 3000, 3000), state("unknown", 1, 100, None)
     assert forecast.remaining_gpu_s(long) == pytest.approx(90)
     assert forecast.remaining_gpu_s(short) == pytest.approx(30 * 0.6 * 2)
-    order = Aiturbo().ordered([long, short, unknown], 0.0, forecast)
+    order = Aiturbo().ordered([long, short, unknown], forecast)
     # Positions by service are 0, 1, 2 (by name); by benefit short 0.25 and long 1.75.
     assert [each.job.job_id for each in order] == ["short", "long", "unknown"]
-    order = Optimus().ordered([unknown, long, short], 0.0, forecast)
+    order = Optimus().ordered([unknown, long, short], forecast)
     assert [each.job.job_id for each in order] == ["short", "long", "unknown"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from ddlprof.instance_catalog import Gpu
 from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.recommender import Measurement, Workload
-from ddlprof.recommender.compute.micro_batch import ComputeModel, compute
+from ddlprof.recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.target import default_catalog
 
@@ -29,6 +29,10 @@ def measured(
 
 def job(*measurements: Measurement, **more: object) -> Workload:
     return Workload("job", measurements=measurements, **more)  # type: ignore[arg-type]
+
+
+def compute(workload: Workload, gpu: Gpu, batch: int, precision: str) -> ComputeEstimate:
+    return ComputeModel(workload).estimate(gpu, batch, precision)
 
 
 SERIES = (measured(16, 0.06), measured(32, 0.1), measured(64, 0.18), measured(128, 0.34))

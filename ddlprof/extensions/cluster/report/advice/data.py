@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddlprof.extensions.cluster.advice import Advice, SpreadCost, Wait, Worth, usual_wait_s, worth_waiting_s
+from ddlprof.extensions.cluster.advice import Advice, Estimated, SpreadCost, Wait, usual_wait_s, worth_waiting_s
 from ddlprof.extensions.cluster.machines import Level
 
 LEAST_WAIT_S = 60.0
@@ -23,11 +23,11 @@ class JobAdvice:
     """The seconds that the job still runs on the closest GPUs; None where the user did not say."""
     history: Sequence[Wait] | None = None
 
-    def wait_s(self, loss: SpreadCost) -> Worth | None:
+    def wait_s(self, loss: SpreadCost) -> Estimated | None:
         """The longest wait for closer GPUs that is worth it against GPUs at this distance; None: not known."""
         return None if self.rest_s is None else worth_waiting_s(loss, self.rest_s, self.advice.gpus, self.history)
 
-    def hint_s(self, level: Level) -> Worth | None:
+    def hint_s(self, level: Level) -> Estimated | None:
         """The longest wait for closer GPUs, or None where it may be too short to be worth a hint."""
         loss = self.advice.loss(level)
         wait_s = self.wait_s(loss) if loss else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ddlprof.extensions.cluster.advice import Scaled, Slowdown, SpeedUp, SpreadCost, Worth
+from ddlprof.extensions.cluster.advice import Estimated, Scaled, SpreadCost
 from ddlprof.extensions.cluster.machines import Level
 from ddlprof.extensions.cluster.report.advice.data import JobAdvice
 from ddlprof.report.json_csv import csv_text, json_text
@@ -68,6 +68,6 @@ def _row(job: JobAdvice, loss: SpreadCost) -> dict[str, Any]:
     return {**_of_job(job), **_spread(job, loss)}
 
 
-def _interval(name: str, found: Slowdown | SpeedUp | Worth | None, unit: str = "") -> dict[str, float | None]:
+def _interval(name: str, found: Estimated | None, unit: str = "") -> dict[str, float | None]:
     mean, low, high = found or (None, None, None)
     return {f"{name}{unit}": mean, f"{name}_low{unit}": low, f"{name}_high{unit}": high}

@@ -42,11 +42,11 @@ def _job(job: JobAdvice) -> Iterator[str]:
             yield "# no --switches: no wait is known to pay"
             return
         yield f"# a wait for one rack pays up to {wait_words(wait_s)}"
-        yield f"#SBATCH --switches=1@{switch_time(wait_s.wait)}"
+        yield f"#SBATCH --switches=1@{switch_time(wait_s.mean)}"
     elif advice.gpus > 1:
         rack_s = job.hint_s(Level.RACK)
         yield "# one machine: Slurm has no timer for that, the job waits for it as long as it takes"
         if rack_s:
             yield f"# it pays up to {wait_words(rack_s)}; after that --nodes={len(advice.losses[0].placement)}"
         if wait_s:
-            yield f"# on several machines: --switches=1@{switch_time(wait_s.wait)}, {wait_words(wait_s)}"
+            yield f"# on several machines: --switches=1@{switch_time(wait_s.mean)}, {wait_words(wait_s)}"

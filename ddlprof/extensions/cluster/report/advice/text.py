@@ -7,7 +7,7 @@ from functools import partial
 
 from ddlprof.base.text import plain, text_of
 from ddlprof.base.units import count, long_time, percent, significant, times
-from ddlprof.extensions.cluster.advice import Advice, Slowdown, SpeedUp, SpreadCost, Worth
+from ddlprof.extensions.cluster.advice import Advice, Estimated, SpreadCost
 from ddlprof.extensions.cluster.machines import Level
 from ddlprof.extensions.cluster.report.advice.data import JobAdvice, rounded_s
 from ddlprof.recommender.target import format_placement
@@ -37,10 +37,10 @@ def _order(jobs: Sequence[JobAdvice]) -> Iterator[str]:
     ]
     if len({id(advice) for _, advice, _ in lost}) < 2:
         return
-    lost.sort(key=lambda each: -each[0].wait)
+    lost.sort(key=lambda each: -each[0].mean)
     rows = [["PLACE CLOSER FIRST", "GPUS", "SPREAD OVER", "GPU-HOURS THAT IT COSTS [80 %]"]]
     for hours, advice, loss in lost:
-        cost = significant(hours.wait) + _interval(hours, significant)
+        cost = significant(hours.mean) + _interval(hours, significant)
         rows.append([advice.name, f"{advice.gpus:,}", _WHERE[loss.level], cost])
     yield ""
     yield from aligned(rows, right={1})
@@ -50,12 +50,10 @@ def _scaling_order(jobs: Sequence[JobAdvice]) -> Iterator[str]:
     """Which of several jobs to give more GPUs first: those that come nearest to twice as fast. Without those that would
     be slower."""
     scaled = [(job.advice, job.advice.scaled) for job in jobs if job.advice.scaled is not None]
-    known = [
-        (each.speed_up, each.gpus, advice) for advice, each in scaled if each.speed_up and each.speed_up.factor > 1
-    ]
+    known = [(each.speed_up, each.gpus, advice) for advice, each in scaled if each.speed_up and each.speed_up.mean > 1]
     if len(known) < 2:
         return
-    known.sort(key=lambda each: -each[0].factor)
+    known.sort(key=lambda each: -each[0].mean)
     rows = [["SCALE FIRST", "GPUS", "AS FAST WITH TWICE AS MANY [80 %]"]]
     rows += [[advice.name, f"{advice.gpus:,} -> {gpus:,}", _ratio(faster)] for faster, gpus, advice in known]
     yield ""
@@ -73,7 +71,7 @@ def _scaling(job: JobAdvice) -> Iterator[str]:
         return
     said = f"{_ratio(scaled.speed_up)} as fast on {on} with the same global batch"
     if job.rest_s is not None:
-        rest = long_time(rounded_s(job.rest_s / scaled.speed_up.factor))
+        rest = long_time(rounded_s(job.rest_s / scaled.speed_up.mean))
         said += f": the rest takes {rest} in place of {long_time(rounded_s(job.rest_s))}"
     yield from _labelled("Scaling", said)
 
@@ -112,29 +110,29 @@ def _cells(job: JobAdvice, loss: SpreadCost) -> Iterator[str]:
         yield "not known"
     else:
         share = loss.wait_share
-        yield f"{percent(share.wait)}{_interval(share, percent)} of the rest of the run"
+        yield f"{percent(share.mean)}{_interval(share, percent)} of the rest of the run"
 
 
-def wait_words(wait_s: Worth) -> str:
+def wait_words(wait_s: Estimated) -> str:
     """`10 h 0 min [4 h 0 min - 20 h 0 min]`."""
 
     def words(seconds: float) -> str:
         return long_time(rounded_s(seconds))
 
-    return words(wait_s.wait) + _interval(wait_s, words)
+    return words(wait_s.mean) + _interval(wait_s, words)
 
 
-def _interval(worth: Worth, words: Callable[[float], str]) -> str:
+def _interval(worth: Estimated, words: Callable[[float], str]) -> str:
     return "" if worth.low is None or worth.high is None else f" [{words(worth.low)} - {words(worth.high)}]"
 
 
-def _ratio(found: Slowdown | SpeedUp | None) -> str:
+def _ratio(found: Estimated | None) -> str:
     """`1.42x [1.20-1.80]`, or `1.42x measured`."""
     if found is None:
         return "not known"
     if found.low is None or found.high is None:
-        return f"{times(found.factor)} measured"
-    return f"{times(found.factor)} [{found.low:.2f}-{found.high:.2f}]"
+        return f"{times(found.mean)} measured"
+    return f"{times(found.mean)} [{found.low:.2f}-{found.high:.2f}]"
 
 
 def spread_comments(advice: Advice) -> Iterator[str]:

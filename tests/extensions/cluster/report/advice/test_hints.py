@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddlprof.extensions.cluster.advice import Advice, Slowdown, SpreadCost, Wait, Worth
+from ddlprof.extensions.cluster.advice import Advice, Estimated, SpreadCost, Wait
 from ddlprof.extensions.cluster.machines import Level
 from ddlprof.extensions.cluster.report.advice import kubernetes, slurm, volcano
 from ddlprof.extensions.cluster.report.advice import text as table
@@ -88,9 +88,9 @@ def volcano_job(text: str) -> dict[str, Any]:
 
 def large(share: float | None = 0.5, low: float = 0.5, name: str = "bert", **told: Any) -> JobAdvice:
     """A job of 16 GPUs on two machines. `low`: the low end of what a wait is worth, over its middle."""
-    slowdown = None if share is None else Slowdown(1 + share, 1 + low * share, 1 + 2 * share)
+    slowdown = None if share is None else Estimated(1 + share, 1 + low * share, 1 + 2 * share)
     why_not = None if slowdown else "the network between racks is not known"
-    worth = None if share is None else Worth(share, low * share, 2 * share)
+    worth = None if share is None else Estimated(share, low * share, 2 * share)
     loss = SpreadCost(Level.NETWORK, (8, 8), slowdown, why_not, worth)
     return JobAdvice(Advice(name, 16, (8, 8), 0.5, (loss,), ("told",)), **{"rest_s": 36000.0, **told})
 
@@ -98,8 +98,8 @@ def large(share: float | None = 0.5, low: float = 0.5, name: str = "bert", **tol
 def small() -> JobAdvice:
     """One that fits a machine."""
     losses = (
-        SpreadCost(Level.RACK, (4, 4), Slowdown(1.5, None, None), None, Worth(0.5, None, None)),
-        SpreadCost(Level.NETWORK, (4, 4), Slowdown(3.0, 2.0, 4.0), None, Worth(1.0, 0.5, 1.5)),
+        SpreadCost(Level.RACK, (4, 4), Estimated(1.5, None, None), None, Estimated(0.5, None, None)),
+        SpreadCost(Level.NETWORK, (4, 4), Estimated(3.0, 2.0, 4.0), None, Estimated(1.0, 0.5, 1.5)),
     )
     return JobAdvice(Advice("resnet", 8, (8,), 0.2, losses), rest_s=36000.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 from pathlib import Path
 from zlib import crc32
@@ -19,6 +20,7 @@ CORE = Extension(
     py_limited_api=True,
     optional=True,
     extra_compile_args=["-g0"],
+    extra_link_args=["-pthread"] if sys.platform == "linux" else [],
 )
 
 setup(

@@ -14,11 +14,11 @@ throughout, so events cannot interleave unless a hook or a clock in Python is ca
 #include <string.h>
 #include <structmember.h>
 #include <time.h>
-#ifndef _WIN32
+#ifdef __linux__
 #include <dlfcn.h>
 #include <pthread.h>
-#endif
-#ifdef __linux__
+#include <semaphore.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #endif
 
@@ -984,6 +984,7 @@ static PyObject *forget_collections(PyObject *module, PyObject *unused)
 
 #define HAND_OVER_US 1000 /* the longest time for which the main thread stands still for a look */
 #define SHORT_US 20       /* the time after which a look insists on the lock, in place of the interpreter's 5 ms */
+#define TOLD_US 500      /* the time after which the main thread has been told */
 #define WAIVED 10         /* naps after which nothing is asked, as the helper got no processor in that time */
 
 static PyThread_type_lock bell, taken; /* both held: by nobody in particular */
@@ -992,40 +993,80 @@ static volatile int rung, asked, queued, parked, waived;
 /* Before Python 3.13 the main thread is not told of a call that another thread leaves for it: it finds the call when it
 next takes the lock, so after one that lets it go, and there the thread that waits for the lock gets in first. Looks
 would fall on such calls only, whatever else takes the time. A thread that has waited for the switch interval does tell
-it, so the interval is short for as long as a look waits. In 3.12 it can only be set with the lock in hand. */
+it, so the interval is short when a look begins to wait. In 3.12 it can only be set with the lock in hand. The main thread
+is told once for all: where it is in a long call that keeps the lock, the thread that waits would go on waking up every
+20 microseconds and make that call slower. So another thread, which never has the lock, makes the interval long again. */
+#ifdef __linux__
 static void (*set_interval)(unsigned long);
 static unsigned long (*get_interval)(void);
 static volatile unsigned long usual; /* the interval, while it is short; else 0 */
+static sem_t shortened;
+static volatile int lengthens; /* whether there is that thread */
+
+static void lengthen(void)
+{
+    unsigned long was = usual;
+    if (was && get_interval() == SHORT_US) /* else somebody has set another one */
+        set_interval(was);
+    usual = 0;
+}
+
+static void *lengthen_soon(void *unused)
+{
+    const struct timespec told = {0, 1000 * TOLD_US};
+    for (;;)
+        if (sem_wait(&shortened) == 0) {
+            nanosleep(&told, NULL);
+            lengthen();
+        }
+    return NULL;
+}
 
 static void shorten(void)
 {
     unsigned long now = set_interval != NULL && !usual ? get_interval() : 0;
-    if (now > SHORT_US) {
-        usual = now;
-        set_interval(SHORT_US);
+    if (now <= SHORT_US)
+        return;
+    if (!lengthens) {
+        pthread_t thread;
+        sigset_t all, before;
+        sigfillset(&all); /* signals are for the threads of the user */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        lengthens = sem_init(&shortened, 0, 0) == 0 && pthread_create(&thread, NULL, lengthen_soon, NULL) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (!lengthens)
+            return;
+        pthread_detach(thread);
+        prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* the kernel would make SHORT_US some 50 longer */
     }
+    usual = now;
+    set_interval(SHORT_US);
+    sem_post(&shortened);
 }
 
-static void lengthen(void)
+/* Of the threads of a process, only the one that forks is in the child. */
+static void in_child(void)
 {
-    if (usual && get_interval() == SHORT_US) /* else somebody has set another one */
-        set_interval(usual);
-    usual = 0;
+    lengthen();
+    lengthens = asked = parked = waived = 0;
 }
 
 static void find_interval(void)
 {
-#ifndef _WIN32
     PyObject *version = PySys_GetObject("hexversion");
     if (version == NULL || PyLong_AsLong(version) >= 0x030c0000)
         return;
     void *set = dlsym(RTLD_DEFAULT, "_PyEval_SetSwitchInterval"), *get = dlsym(RTLD_DEFAULT, "_PyEval_GetSwitchInterval");
-    if (set != NULL && get != NULL && pthread_atfork(NULL, NULL, lengthen) == 0) { /* nobody looks in a child */
+    if (set != NULL && get != NULL && pthread_atfork(NULL, NULL, in_child) == 0) {
         memcpy(&get_interval, &get, sizeof get);
         memcpy(&set_interval, &set, sizeof set);
     }
-#endif
 }
+#else
+static void lengthen(void) {}
+static void shorten(void) {}
+static void find_interval(void) {}
+#endif
 
 /* Runs in the main thread, between two instructions of Python code, as a switch of threads would. */
 static int hand_over_lock(void *unused)
@@ -1057,11 +1098,6 @@ static PyObject *nap(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "Lp", &us, &look))
         return NULL;
     PyLockStatus status;
-#ifdef __linux__
-    static _Thread_local int exact; /* the kernel would make SHORT_US some 50 longer */
-    if (!exact && set_interval != NULL)
-        exact = prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL) == 0;
-#endif
     Py_BEGIN_ALLOW_THREADS
     status = PyThread_acquire_lock_timed(bell, us, 0);
     if (status != PY_LOCK_ACQUIRED && look) {

@@ -85,7 +85,7 @@ class WorkerLooks:
 
     def _pause(self, seconds: float) -> None:
         if self._nap is not None and self._thread == threading.main_thread().ident:
-            self._nap(int(seconds * 1e6), self.fetching)
+            self._nap(int(seconds * 1e6), True)
         else:
             time.sleep(seconds)
 

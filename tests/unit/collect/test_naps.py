@@ -11,6 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 
 import pytest
 
@@ -62,10 +63,10 @@ def test_a_thread_that_lets_the_lock_go_for_moments_does_not_keep_it() -> None:
     pytest.fail(f"{len(ends)} naps")
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12) or sys.platform == "win32", reason="the interval cannot be set there")
+@pytest.mark.skipif(sys.version_info >= (3, 12) or sys.platform != "linux", reason="the interval cannot be set there")
 def test_looks_fall_on_what_keeps_the_lock_as_well() -> None:
     """Python takes half of the time, and the other half is calls that let the lock go, on which all looks fell."""
-    raw, text = bytes(40_000), json.dumps(list(range(700)))
+    raw, text = bytes(4_000_000), json.dumps(list(range(20_000)))
     seen, taken = Counter[str](), Counter[str]()
 
     def decode() -> None:
@@ -94,6 +95,38 @@ def test_looks_fall_on_what_keeps_the_lock_as_well() -> None:
     if sum(seen.values()) < 20:
         pytest.skip("the machine is too busy for looks")
     assert seen["decode"] / sum(seen.values()) > 0.3 * taken["decode"] / sum(taken.values())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts switches of a thread")
+def test_a_long_call_that_keeps_the_lock_is_not_disturbed() -> None:
+    """The thread that waits for it sleeps, but for the moment in which it asks; the interval is then the usual one."""
+    import resource
+
+    before, text = sys.getswitchinterval(), json.dumps(list(range(400_000)))
+    switches: list[int] = []
+
+    def run() -> None:
+        while not done.is_set():
+            first = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+            core.C.nap(int(NAP_S * 1e6), True)
+            switches.append(resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - first)
+
+    done = threading.Event()
+    thread = threading.Thread(target=run)
+    thread.start()
+    end = time.perf_counter() + 2.0
+    while time.perf_counter() < end:
+        json.loads(text)
+        json.loads(text)
+    done.set()
+    core.C.wake()
+    thread.join()
+    assert len(switches) > 3
+    assert median(switches) < 200  # every 20 us would be a thousand
+    assert sys.getswitchinterval() == before
+    if (child := os.fork()) == 0:
+        os._exit(sys.getswitchinterval() != before)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_nap_ends_when_it_is_told_to() -> None:

@@ -27,6 +27,7 @@ from tests.unit.analysis.rules.test_rules import (
     NEEDLESS,
     ODD,
     ON_CPU,
+    ONE_BY_ONE,
     PASSING,
     REPEATED,
     SIZES,
@@ -271,13 +272,32 @@ def test_waiting_workers_need_no_cores() -> None:
 
 def test_an_embedding_whose_rows_nobody_looks_up_is_not_exchanged_whole() -> None:
     """Of 110 MB of gradients, 102 MB are of an embedding of which a batch looks up few rows."""
-    sent = {"gradient_bytes": 110_000_000, "precision": "fp32"}
+    sent = {"gradient_bytes": 110_000_000, "precision": "fp32", "backend": "gloo"}
     (told,) = found("gradient_traffic", by(GRADIENTS, operators=table(400_000), **sent))
     assert "sparse=True" in told.next
-    assert told.gain_s == pytest.approx(0.03 * 0.928, rel=0.01)
-    for other in (table(400_000, head=True), table(5_000)):
-        (told,) = found("gradient_traffic", by(GRADIENTS, operators=other, **sent))
+    assert told.gain_s == pytest.approx(0.03 * 256 * (400_000 - 2 * 1280) / 110e6)  # beside the rows of both ranks
+    many = {"world_size": 64}  # which look up as many rows as there are
+    for other in (many, {"operators": table(400_000, head=True)}, {"operators": table(5_000)}, {"backend": "nccl"}):
+        (told,) = found("gradient_traffic", by(GRADIENTS, **{"operators": table(400_000)} | sent | other))
         assert "sparse=True" not in told.next
+
+
+def test_a_table_that_is_looked_up_twice_is_one() -> None:
+    """As two calls, or as one operator with two."""
+    (one,) = found("dense_embedding", facts(UPDATING, operators=table(400_000)))
+    embedding, update = table(400_000)
+    twice = (replace(embedding, count=2.0),), (embedding, replace(embedding, shape=(640, 64)))
+    for lookups, used in zip(twice, (2560, 1920), strict=True):
+        (told,) = found("dense_embedding", facts(UPDATING, operators=(*lookups, update)))
+        assert told.evidence.endswith(f"of 400,000 rows at most {used:,}")
+        assert told.gain_s == pytest.approx(one.gain_s * (400_000 - used) / (400_000 - 1280))
+        assert "outside of clip_grad_norm_" in told.next
+
+
+@pytest.mark.parametrize(("size", "gain_ms"), [(50_000, 30 * (1 - 2 / 60)), (100_000, None)])
+def test_messages_gain_by_their_number_where_they_are_latency(size: float, gain_ms: float | None) -> None:
+    (told,) = found("bucket_size", by(replace(ONE_BY_ONE, bytes=60 * size), strategy="zero"))
+    assert told.gain_s == (gain_ms and pytest.approx(gain_ms / 1000))
 
 
 def test_what_is_gathered_may_be_a_sum() -> None:

@@ -10,10 +10,12 @@ import pytest
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
-from ddlprof.model import source_locations
+from ddlprof.model import issuers, source_locations
+from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
-from tests.unit.analysis.rules.loop_cases import PAUSES, line
+from tests.unit.analysis.rules.loop_cases import HOOKED, PAUSES, line
+from tests.unit.analysis.rules.loop_cases import job as of_job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
@@ -62,6 +64,7 @@ from tests.unit.analysis.rules.test_rules import (
         ("anomaly_mode", facts(anomaly_share=1.0, layers=2000), 0.9 * 97),
         ("parametrized", SPEAKS["parametrized"][0], 0.9 * 97),  # backward goes through what forward computed
         ("logging", SPEAKS["logging"][-1], 0.45 * 60),  # not through hooks
+        ("costly_line", SPEAKS["costly_line"][2], 0.9 * 60),  # nor through one-hot vectors
     ],
 )
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
@@ -112,6 +115,63 @@ def test_a_slow_line_that_communicates_is_told_so() -> None:
     (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
     assert "communicates" in here.title
     assert "communicates" not in elsewhere.title
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "caller", "told"),
+    [
+        ("", 8, "train.py:40 main", True),
+        ("", 10, "train.py:40 main", False),  # comes after the line
+        ("", 8, "", False),  # in no helper
+        (source_locations.SLEEP, 8, "train.py:40 main", False),
+    ],
+)
+def test_a_line_behind_a_collective_of_a_helper_may_wait_for_it(
+    what: str, number: int, caller: str, told: bool
+) -> None:
+    """It is said as what may be: what `many_messages` says of the collective does not hide the line."""
+    place = SourceLocation(f"train.py:{number} main", issuers.SCRIPT, caller)
+    sent = IssuedTraffic([replace(at_line(60, 5e4), place=place, op="allgather")])
+    waits: dict[str, float | None] = {"compute": 50.0, "comm": 20.0, "other": 30.0}
+    given = facts(waits, world_size=2, issued=sent, sources=line(what))
+    assert found("many_messages", given)
+    (finding,) = found("slow_line", given)
+    assert "communicates" not in finding.title
+    assert finding.next.startswith("do without the sleep" if what else "see what this line does")
+    assert ("if it waits for what is sent at train.py:8 main: " in finding.next) is told
+    assert ("all_reduce of those of each rank" in finding.next) is told
+
+
+@pytest.mark.parametrize(
+    ("what", "cure"),
+    [
+        (source_locations.METRIC, "fewer samples, a faster implementation of it, or less often"),
+        (source_locations.LOGGING, "fewer samples, a faster implementation of it, or less often"),
+        (source_locations.COLLECT, "collect less often, after gc.freeze() before the loop"),
+        (source_locations.OWN_LOOP, "whole arrays or tensors in place of this loop"),
+        ("", "see what this line does: less often, or in another thread or process"),
+        (source_locations.SLEEP, "do without the sleep"),
+    ],
+)
+def test_the_cure_of_a_line_between_steps_is_not_about_each_of_them(what: str, cure: str) -> None:
+    (finding,) = found("between_steps", facts(job=of_job(60.0, 20.0), between=line(what)))
+    assert finding.next.startswith(cure)
+    assert "step" not in finding.next
+
+
+def test_of_a_line_between_steps_what_may_be_in_evaluations_is_left_out() -> None:
+    (finding,) = found("between_steps", facts(job=of_job(60.0, 20.0, 30.0), between=line("")))
+    assert finding.share == pytest.approx((0.9 * 20 - 0.1 * 30) / 60)
+
+
+def test_gradients_in_a_loop_may_need_one_another() -> None:
+    one, several = (
+        found("costly_line", facts(HOOKED, device="cpu", computing=line(what)))[0]
+        for what in (source_locations.DERIVES, source_locations.DERIVES_EACH)
+    )
+    assert (one.severity, several.severity) == ("warning", "info")
+    assert several.next.startswith("where none needs the one before")
+    assert "the list of them" in several.next
 
 
 @pytest.mark.parametrize(

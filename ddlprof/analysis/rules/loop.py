@@ -124,6 +124,7 @@ _BESIDE = "less often, or in another thread or process while the training goes o
 _BETWEEN = {
     "": f"see what this line does: {_BESIDE}",
     source_locations.NETWORK: _BESIDE,
+    source_locations.LISTS: AT_LINE[source_locations.LISTS],
     source_locations.COLLECT: "collect less often, after gc.freeze() before the loop",
     source_locations.OWN_LOOP: "whole arrays or tensors in place of this loop (argsort, cumsum, all pairs compared at "
     "once), fewer samples, or less often",
@@ -134,6 +135,7 @@ _BETWEEN = {
     ),
 }  # fmt: skip
 """Advice for what a line does beside the steps, where that of `_AT_LINE` is about every step."""
+
 _MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
 _LOADER = (
     "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
@@ -231,7 +233,7 @@ def _comes_after(line: SourceShare, place: SourceLocation) -> bool:
     if line.place.what or not place.caller or function_of(line.place.text) != function_of(place.text):
         return False
     here, there = number_of(line.place.text), number_of(place.text)
-    return here is not None and there is not None and here > there
+    return here is not None and there is not None and here >= there
 
 
 def _send_less(sends: Sequence[Issued]) -> str:

@@ -13,7 +13,7 @@ from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.model import issuers, source_locations
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
-from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
+from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job, made_at
 from tests.unit.analysis.rules.loop_cases import HOOKED, PAUSES, line
 from tests.unit.analysis.rules.loop_cases import job as of_job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
@@ -324,6 +324,14 @@ def test_few_bytes_are_not_compressed(given: Facts, compressed: bool) -> None:
     assert ("links carry less" in finding.title) == compressed
 
 
+@pytest.mark.parametrize(
+    ("work", "premise"), [("reads", "if it is one file for all samples: "), ("unpacks", "if it is compressed: ")]
+)
+def test_the_cure_of_reading_has_its_premise(work: str, premise: str) -> None:
+    (finding,) = found("data_line", facts(WAITING, data_lines=made_at(f"data {work}")))
+    assert finding.next.startswith(premise)
+
+
 def test_waiting_workers_need_no_cores() -> None:
     (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
     assert "12 loader workers in place of 8" in finding.next
@@ -368,8 +376,9 @@ def test_what_is_gathered_may_be_a_sum() -> None:
 
 
 def test_more_workers_than_cores_are_told_by_their_number() -> None:
-    """Where they compute: those that wait for storage take no processor from the training."""
+    """Where they are known to compute: those that wait for storage take no processor from the training."""
     starved: dict[str, Any] = {"queued_share": 0.3, "loader_workers": 16, "cores_per_rank": 2}
-    for cost, told in (None, True), (SampleCost(1e-3, None, 1e-4), True), (SampleCost(1e-4, None, 1e-3), False):
+    computing, waiting = SampleCost(1e-3, None, 1e-4), SampleCost(1e-4, None, 1e-3)
+    for cost, told in (computing, True), (waiting, False), (SampleCost(1e-3, None), False), (None, False):
         (finding,) = found("shared_machine", facts(**starved, loader=cost))
         assert ("DataLoader(num_workers=2) in place of 16" in finding.next) is told

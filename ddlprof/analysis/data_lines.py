@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, function_of, sources_of
+from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, function_of, number_of, sources_of
 from ddlprof.analysis.thresholds import LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
@@ -22,6 +22,8 @@ _LINES = re.compile(r":(\d+)-\d+ ")
 _SEEN = 2
 """So many looks at a line before the tensor of a sample are no chance. They do not tell how long it takes: where the
 tensor lets the interpreter's lock go, looks on a busy machine get in a hundred times as easily."""
+_SEEN_SHARE = 0.25
+"""The part of the tensor's share that such a line has at least, so that it may well have most of both."""
 
 
 _UNKNOWN = (in_data(""), in_data(TENSOR))
@@ -49,14 +51,16 @@ class DataLines:
     def _before_tensor(self, line: SourceShare) -> SourceShare | None:
         """The lines from the one whose work is known up to the tensor that is made of it, together: looks do not tell
         their times apart."""
-        name, number = function_of(line.place.text), _number(line.place.text)
+        name, number = function_of(line.place.text), number_of(line.place.text)
         if line.place.what != in_data(TENSOR) or number is None:
             return None
         alike = (each for each in self.inner.shares if function_of(each.place.text) == name)
-        inside = [(at, each) for each in alike if (at := _number(each.place.text)) is not None]
+        inside = [(at, each) for each in alike if (at := number_of(each.place.text)) is not None]
         before = [(at, each) for at, each in inside if at < number]
         known = max(before, key=lambda each: (each[1].place.what not in _UNKNOWN) * each[1].share, default=None)
         if known is None or known[1].place.what in _UNKNOWN or round(known[1].share * self.inner.samples) < _SEEN:
+            return None
+        if known[1].share < _SEEN_SHARE * line.share:
             return None
         if any(each.place.what in _UNKNOWN and each.share > known[1].share for _, each in before):
             return None
@@ -93,12 +97,6 @@ def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
 def _name(text: str) -> str:
     """The function of a place of one or several lines."""
     return function_of(_LINES.sub(r":\1 ", text))
-
-
-def _number(text: str) -> int | None:
-    """The number of the line of a place; None if it is of several lines, or of another form."""
-    number = text.rpartition(" ")[0].rpartition(":")[2]
-    return int(number) if number.isdigit() and number.isascii() else None
 
 
 def _function(found: Sources) -> SourceShare | None:

@@ -189,6 +189,12 @@ def function_of(text: str) -> str:
     return f"{file} {name}" if space and file and line.isdigit() and line.isascii() else text
 
 
+def number_of(text: str) -> int | None:
+    """The number of the line of a place; None if it is of several lines, or of another form."""
+    number = text.rpartition(" ")[0].rpartition(":")[2]
+    return int(number) if number.isdigit() and number.isascii() else None
+
+
 def _lines(wider: str, places: set[str]) -> str:
     """The lines of one function as one place, `train.py:60-64 main`; anything else as it is."""
     if {function_of(place) for place in places} != {wider} or wider in places:

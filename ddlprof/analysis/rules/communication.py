@@ -8,7 +8,7 @@ from math import ceil
 from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.rules.switches import unused_rows
+from ddlprof.analysis.rules.switches import SPARSE_EMBEDDING, may_be_sparse, unused_rows
 from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
     FINDING_STEPS,
@@ -28,6 +28,9 @@ _SEVERAL_EXCHANGES = 1.5
 known who issues collectives, buffers and metrics add a little."""
 _ALL_GRADIENTS = 0.5
 """If small collectives carry this share of the gradients' bytes, they are the gradients and not, say, metrics."""
+
+_LATENCY_BYTES = 2**16
+"""Below, latency is most of what a message takes, on networks of 10 Gbit/s and more."""
 
 _SHARDED = ("fsdp", "ddp+fsdp")
 _PASSES_OF_UNIT = 3
@@ -114,7 +117,8 @@ def _small_parameters(facts: Facts) -> Issue | None:
     return Issue("parameters are sent one by one after their update", evidence,
                  "ZeroRedundancyOptimizer(..., parameters_as_bucket_view=True): one message for each rank; or a plain "
                  "optimizer, where memory has room for its states", facts.steady_steps,
-                 share_of_step(facts, exposed), about="comm", gain_s=exposed * (1 - enough / number))  # fmt: skip
+                 share_of_step(facts, exposed), about="comm",
+                 gain_s=exposed * (1 - enough / number) if sizes < _LATENCY_BYTES * number else None)  # fmt: skip
 
 
 def gradient_traffic(facts: Facts) -> Issue | None:
@@ -150,9 +154,10 @@ def gradient_traffic(facts: Facts) -> Issue | None:
 
 def _unused_share(facts: Facts) -> float | None:
     """The share of what DDP exchanges that is of rows of embeddings which no sample of the step looks up; None where it
-    is small, or not known."""
+    is small or not known, or where the backend takes no sparse gradients. The others are then gathered from all ranks,
+    in half of the bytes that adding up as many takes: this is none too much."""
     share = ELEMENT_BYTES["fp32"] * unused_rows(facts)[0] / (facts.model.gradient_bytes or float("inf"))
-    plain = facts.training.strategy == "ddp" and not facts.training.comm_hook
+    plain = facts.training.strategy == "ddp" and not facts.training.comm_hook and may_be_sparse(facts)
     return share if plain and facts.training.precision in _IN_FLOAT32 and _UNUSED_SHARE <= share <= 1.0 else None
 
 
@@ -189,10 +194,7 @@ def less_communication(facts: Facts) -> str:
     if facts.training.strategy != "ddp":
         return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
     if _unused_share(facts) is not None:
-        return (
-            "nn.Embedding(..., sparse=True), and its weight in an optimizer of its own (SparseAdam, SGD, Adagrad): the "
-            "rows that a step looks up are exchanged, and no others"
-        )
+        return f"{SPARSE_EMBEDDING}: the rows that a step looks up are exchanged, and no others"
     accumulates = (facts.training.micro_batches or 1) > 1
     hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
     unknown = ", where there is no hook" if facts.training.comm_hook is None else ""
@@ -234,10 +236,12 @@ RULES = (
          "the strategy is another, a hook changes what is sent, the gradients' size is not known, or FSDP has no "
          "memory for whole gradients", no_sync),
     Rule("bucket_size", "Gradients go in many small messages, or in one at the end", f"{MOVING}; and at least "
-         f"{SMALL_BUCKETS} small messages and four times those of DDP's default (with FSDP, of units of that size), or "
-         f"with DDP one message of more than {gib(HUGE_BUCKET_BYTES)} with less than {percent(HIDDEN_SHARE)} of it "
-         "hidden", "small messages cost mostly latency; a single one begins when nothing is left to hide it behind",
-         FINDING_STEPS, "the strategy is neither DDP nor FSDP, or transfers are not told from waits", bucket_size),
+         f"{SMALL_BUCKETS} small messages and four times those of DDP's default (with FSDP, of units of that size; "
+         f"with `ZeroRedundancyOptimizer`, one for each rank), or with DDP one message of more than "
+         f"{gib(HUGE_BUCKET_BYTES)} with less than {percent(HIDDEN_SHARE)} of it hidden",
+         "small messages cost mostly latency; a single one begins when nothing is left to hide it behind",
+         FINDING_STEPS, "something else than DDP, FSDP and that optimizer divides the work among ranks (DeepSpeed), or "
+         "transfers are not told from waits", bucket_size),
     Rule("gradient_traffic", "Links carry less than the ranks exchange", MOVING, WORTH, FINDING_STEPS,
          "communication is not measured, `no_sync` or `bucket_size` speaks, `unused_search` does and messages are "
          "small, or lines of the script or broadcasts of buffers are what is waited for", gradient_traffic,

@@ -367,7 +367,8 @@ def free_processors(facts: Facts) -> str:
     cores = facts.host.cores_per_rank
     others = facts.shares_machine or facts.crowded
     cost = facts.loader  # workers that wait for storage take no processor
-    many = cores is not None and workers > cores and (cost is None or cost.cpu_s >= (cost.blocked_s or 0.0))
+    computing = cost is not None and cost.blocked_s is not None and cost.cpu_s >= cost.blocked_s
+    many = cores is not None and workers > cores and computing
     return either(
         f"DataLoader(num_workers={cores}) in place of {workers} (a rank has {count(cores or 0, 'core')})"
         if many

@@ -18,10 +18,11 @@ AT_LINE = {
     "a batch in one query (__getitems__), and an index on the column that is searched (CREATE INDEX)",
     source_locations.PARSES: "parse once, before the training, and keep arrays (np.save, Parquet, Arrow)",
     source_locations.SEARCHES: "list the files once, in __init__, and keep the list",
-    source_locations.READS: "read the file once, in __init__, and keep its lines; or only where each begins "
-    "(file.tell()), to seek to the one that is asked for",
-    source_locations.UNPACKS: "unpack once, before the training, and keep the data as they are used (np.save in place "
-    "of np.savez_compressed)",
+    source_locations.READS: "if it is one file for all samples: read it once, in __init__, and keep its lines, or only "
+    "where each begins (file.tell()), to seek to the one that is asked for; if each sample has its own: read all once, "
+    "before the training, into one file or array",
+    source_locations.UNPACKS: "if it is compressed: unpack once, before the training, and keep the data as they are "
+    "used (np.save in place of np.savez_compressed)",
     source_locations.COPIES: "copy only what is changed: dict(record) or copy.copy in place of copy.deepcopy, numbers "
     "in arrays",
     source_locations.ASKS: "arrays or tensors in shared memory (tensor.share_memory_(), np.memmap) in place of a dict "

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from ddlprof.analysis.issued import Issued
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.own_communication import GATHER_LESS, many_messages, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
-from ddlprof.analysis.sources import MORE_THAN_A_LINE, SourceShare, function_of
+from ddlprof.analysis.sources import MORE_THAN_A_LINE, SourceShare, function_of, number_of
 from ddlprof.analysis.thresholds import (
     FINDING_STEPS,
     JOB_EVENTS,
@@ -100,7 +102,8 @@ _AT_LINE = {
     source_locations.DERIVES_EACH: (
         "computing gradients in the loop at",
         "where none needs the one before, all in one call: over samples torch.func.vmap(torch.func.grad(loss)) with "
-        "torch.func.functional_call, over outputs of one graph torch.autograd.grad(..., is_grads_batched=True)",
+        "torch.func.functional_call, over outputs of one graph torch.autograd.grad(..., is_grads_batched=True), over "
+        "parameters one call with the list of them",
     ),
     source_locations.ONE_HOT: (
         "making one-hot vectors at",
@@ -117,6 +120,22 @@ _AT_LINE = {
 }
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
+_BESIDE = "less often, or in another thread or process while the training goes on"
+_BETWEEN = {
+    "": f"see what this line does: {_BESIDE}",
+    source_locations.NETWORK: _BESIDE,
+    source_locations.LISTS: AT_LINE[source_locations.LISTS],
+    source_locations.COLLECT: "collect less often, after gc.freeze() before the loop",
+    source_locations.OWN_LOOP: "whole arrays or tensors in place of this loop (argsort, cumsum, all pairs compared at "
+    "once), fewer samples, or less often",
+    **dict.fromkeys(
+        (source_locations.METRIC, source_locations.PLOT, source_locations.RESULT, source_locations.LOGGING,
+         source_locations.LIBRARY),
+        "fewer samples, a faster implementation of it, or less often",
+    ),
+}  # fmt: skip
+"""Advice for what a line does beside the steps, where that of `_AT_LINE` is about every step."""
+
 _MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
 _LOADER = (
     "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
@@ -129,6 +148,8 @@ _COSTLY = (
     source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.DERIVES_EACH, source_locations.ONE_HOT,
 )  # fmt: skip
 """The kinds of work in forwards and losses that `costly_line` speaks of."""
+_FORWARD_ALONE = (source_locations.LOGGING, source_locations.PLOT, source_locations.ONE_HOT)
+"""Those that backward does not go through."""
 _OWN_RULES = (
     source_locations.RESULT,
     source_locations.LOGGING,
@@ -186,23 +207,37 @@ def slow_line(facts: Facts) -> Issue | None:
     if line is None or line.place.what in _OWN_RULES:
         return None
     issue = _line(facts, "the loop waits at one line", line.place.what)
-    sends = [each for each in facts.issued.of(*OF_SCRIPT) if _is_at(line, each.place)]
+    issued = facts.issued.of(*OF_SCRIPT)
+    sends = [each for each in issued if _is_at(line, each.place)]
+    used = [each for each in issued if _comes_after(line, each.place)]
     if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
         return None
     if sends and many_messages(facts) is not None:
         return None
     if issue is not None and sends:
-        less = f"{_SEND_LESS}; {GATHER_LESS}" if any("gather" in each.op for each in sends) else _SEND_LESS
-        issue = replace(issue, title="the loop waits at a line that communicates", next=less)
+        issue = replace(issue, title="the loop waits at a line that communicates", next=_send_less(sends))
+    elif issue is not None and used:
+        waits = f"if it waits for what is sent at {used[0].place.text}: {_send_less(used)}"
+        issue = replace(issue, next=f"{issue.next}; {waits}")
     collected = issue is not None and facts.collector_s >= _COLLECTED * (issue.gain_s or 0.0)
     return None if collected else issue  # the collector runs at whichever line makes objects
 
 
 def _is_at(line: SourceShare, place: SourceLocation) -> bool:
-    """Whether a collective is issued at the line, or is called from there, or in the function in which the line uses
-    what came of it."""
-    in_function = line.place.what == "" and function_of(line.place.text) == function_of(place.text) and place.caller
-    return line.place.text in (place.text, place.caller) or bool(in_function)
+    """Whether a collective is issued at the line, or is called from there."""
+    return line.place.text in (place.text, place.caller)
+
+
+def _comes_after(line: SourceShare, place: SourceLocation) -> bool:
+    """Whether the line, of which nothing is known, follows a collective in a helper, and may use what came of it."""
+    if line.place.what or not place.caller or function_of(line.place.text) != function_of(place.text):
+        return False
+    here, there = number_of(line.place.text), number_of(place.text)
+    return here is not None and there is not None and here >= there
+
+
+def _send_less(sends: Sequence[Issued]) -> str:
+    return f"{_SEND_LESS}; {GATHER_LESS}" if any("gather" in each.op for each in sends) else _SEND_LESS
 
 
 def parametrized(facts: Facts) -> Issue | None:
@@ -212,11 +247,12 @@ def parametrized(facts: Facts) -> Issue | None:
 
 def costly_line(facts: Facts) -> Issue | None:
     """Finds a line of forward or loss that decomposes matrices, makes one-hot vectors, or computes gradients."""
-    found = (
-        _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True) for what in _COSTLY
-    )
-    issue = next(filter(None, found), None)  # the training may be about just that
-    return None if issue is None else replace(issue, severity="info" if (issue.share or 0) < WARN_SHARE else "warning")
+    for what in _COSTLY:
+        issue = _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True)
+        if issue is not None:  # the training may be about just that, and each gradient of a loop need the one before
+            doubtful = what == source_locations.DERIVES_EACH or (issue.share or 0.0) < WARN_SHARE
+            return replace(issue, severity="info" if doubtful else "warning")
+    return None
 
 
 def new_optimizers(facts: Facts) -> Issue | None:
@@ -243,7 +279,7 @@ def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) ->
         forward = passes_s(facts)
     if line is None or not step or forward is None or not python_counts(facts):
         return None
-    gain = line.share * (forward if what in (source_locations.LOGGING, source_locations.PLOT) else passes_s(facts))
+    gain = line.share * (forward if what in _FORWARD_ALONE else passes_s(facts))
     if gain < LINE_OF_STEP_SHARE * step:
         return None
     where, action = words_for_line(facts, line)
@@ -286,18 +322,16 @@ def between_steps(facts: Facts) -> Issue | None:
     if job is None or main is None or not seconds or job.wall_s <= 0:
         return None
     line = next((each for each in facts.between.wider if each.share >= MORE_THAN_A_LINE * main.share), main)
-    share, times = line.share * seconds / job.wall_s, max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0)
+    inside = sum(job.parts_s[part] or 0.0 for part in ("evaluation", "checkpoint"))  # all of it may be at the line
+    share = (line.share * seconds - (1 - line.share) * inside) / job.wall_s
+    times = max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0)
     if share < WARN_SHARE:
         return None
     where, action = words_for_line(facts, line)
-    if line.place.what in ("", source_locations.OWN_LOOP):
-        action = (
-            "whole arrays or tensors in place of a loop of Python there (argsort, cumsum, all pairs compared at once), "
-            "fewer samples, or less often"
-        )
+    action = _BETWEEN.get(line.place.what, action)
     whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
     evidence = f"{whole} are beside the steps, where the script evaluates, saves or begins an epoch; "
-    evidence += f"{percent(line.share)} of it is {where} (of {facts.between.samples} stack samples)"
+    evidence += f"{percent(line.share)} of {facts.between.samples} stack samples then are {where}"
     return Issue("the job stands still between its steps", evidence, action, times, share, of="job")
 
 
@@ -368,7 +402,8 @@ RULES = (
          LINE_SAMPLES, f"{_NO_SAMPLES}, the device has enough to do, or weights are cached", parametrized),
     Rule("costly_line", "A line of forward or loss decomposes matrices, makes one-hot vectors or computes gradients",
          f"{percent(LINE_OF_STEP_SHARE)} of the step, at such a line with a third of the stack samples of forwards and "
-         "losses for certain", "never more than a warning, since the training may be about just that", LINE_SAMPLES,
+         "losses for certain", "never more than a warning, since the training may be about just that; an info for "
+         "gradients in a loop, as each may need the one before", LINE_SAMPLES,
          f"{_NO_SAMPLES}, or the device has enough to do", costly_line),
     Rule("new_optimizers", "The loop makes an optimizer for each update",
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
@@ -378,7 +413,8 @@ RULES = (
          f"{percent(WARN_SHARE)} of the job's wall time, in steps with an evaluation, a checkpoint or the begin of an "
          "epoch beyond these and what other steps take, at a line (else in a function, else from a line of the loop) "
          "with a third of the stack samples then for certain", _JOB_REASON, JOB_EVENTS,
-         f"fewer than {LINE_SAMPLES} stack samples were taken then, or no line has {percent(LINE_SHARE)} for certain",
+         f"fewer than {LINE_SAMPLES} stack samples were taken then, no line has {percent(LINE_SHARE)} for certain, or "
+         "evaluations and checkpoints take so long that all of it may be in them",
          between_steps),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
@@ -22,7 +24,7 @@ from ddlprof.analysis.thresholds import (
 )
 from ddlprof.base.units import count, gib, percent, significant
 from ddlprof.model.manifest import BLOCKING, DETAIL, PROFILER, TRACEMALLOC
-from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES, Operator
+from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES
 from ddlprof.model.source_locations import BETWEEN
 
 _COMPUTES_SHARE = 0.5
@@ -36,6 +38,11 @@ _HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 """Types of 16 bits by their names in the manifest."""
 _OWN_GAIN = 0.5
 """The part of a loop of small operators that is less with lists of tensors."""
+SPARSE_EMBEDDING = (
+    "nn.Embedding(..., sparse=True), and its weight outside of clip_grad_norm_ and in an optimizer of its own "
+    "(torch.optim.SparseAdam, or SGD or Adagrad without weight_decay), as others refuse sparse gradients"
+)
+"""Advice for tables of which a step looks up few rows."""
 
 
 def _computes(facts: Facts) -> bool:
@@ -324,6 +331,8 @@ def dense_embedding(facts: Facts) -> Issue | None:
     updated = sum(each.shape[0] * each.count for each in facts.operators if each.kind == "optimizer")
     if not step or not update or not updated or facts.training.strategy not in (None, "none", "ddp"):
         return None
+    if not may_be_sparse(facts):
+        return None
     unused, rows, used = unused_rows(facts)
     share = min(1.0, unused / updated)
     if share * update < LINE_OF_STEP_SHARE * step:
@@ -332,37 +341,37 @@ def dense_embedding(facts: Facts) -> Issue | None:
         f"the update takes {facts.scale.time(update)} a step, {percent(share)} of it for rows of embeddings that no "
         f"sample of the step looks up: of {rows:,} rows at most {used:,}"
     )
-    action = (
-        "nn.Embedding(..., sparse=True), and its weight in an optimizer of its own, torch.optim.SparseAdam (or SGD, "
-        "Adagrad): it moves the rows of the step only, so that others keep their momentum"
-    )
+    action = f"{SPARSE_EMBEDDING}: it moves the rows of the step only, so that others keep their momentum"
     return Issue("the update goes through all rows of an embedding", evidence, action, facts.steady_steps,
                  share * update / step, gain_s=share * update, about="compute")  # fmt: skip
 
 
+def may_be_sparse(facts: Facts) -> bool:
+    """Whether sparse gradients need not go over a backend that refuses them, as NCCL does."""
+    return facts.world_size == 1 or facts.training.backend in ("gloo", "cpu:gloo")
+
+
 def unused_rows(facts: Facts) -> tuple[float, int, int]:
-    """The elements of embeddings in rows that no sample of a step looks up, and of the largest of these tables its rows
-    and those that a step looks up at most."""
-    unused, rows, used = 0.0, 0, 0
+    """The elements of embeddings in rows that no sample of a step of any rank looks up, and of the largest of these
+    tables its rows and those that a step looks up at most.
+
+    Tables of one size count as one, as several lookups of one table cannot be told from them.
+    """
+    lookups, times = defaultdict[tuple[int, int], float](float), facts.world_size * (facts.training.micro_batches or 1)
     for each in facts.operators:
-        table = _table(each, facts.training.micro_batches or 1)
-        # A table that is also the weight of a product, as in language models, has gradients in all rows.
-        if table is None or any(set(table[::2]) <= set(other.shape) for other in facts.operators if other.flops):
-            continue
-        unused += (table[0] - table[1]) * table[2] * each.count
-        rows, used = max((rows, used), table[:2])
-    return unused, rows, used
-
-
-def _table(operator: Operator, micro_batches: int) -> tuple[int, int, int] | None:
-    """The rows of the table of which this is the dense gradient, those that a step looks up at most, and their width;
-    None for another operator, or if a step may look up a tenth of them."""
-    if operator.name != "embedding_dense_backward" or not operator.fixed_bytes:
-        return None
-    width = operator.shape[1]
-    rows = round(operator.fixed_bytes / (width * ELEMENT_BYTES.get(operator.dtype, 4)))
-    used = operator.shape[0] * micro_batches
-    return (rows, used, width) if rows >= FEW_ROWS * used else None
+        if each.name == "embedding_dense_backward" and each.fixed_bytes:
+            width = each.shape[1]
+            rows = round(each.fixed_bytes / (width * ELEMENT_BYTES.get(each.dtype, 4)))
+            lookups[rows, width] += each.shape[0] * each.count * times
+    # A table that is also the weight of a product, as in language models, has gradients in all rows.
+    products = [set(each.shape) for each in facts.operators if each.flops]
+    tables = [
+        (rows, round(used), width)
+        for (rows, width), used in lookups.items()
+        if rows >= FEW_ROWS * used and not any({rows, width} <= product for product in products)
+    ]
+    largest = max(tables, default=(0, 0, 0))
+    return sum((rows - used) * width for rows, used, width in tables), *largest[:2]
 
 
 def recomputation(facts: Facts) -> Issue | None:
@@ -442,10 +451,11 @@ RULES = (
          FINDING_STEPS, f"fewer than {LINE_SAMPLES} stack samples were taken, or no loop has a third for certain",
          gradient_loop),
     Rule("dense_embedding", "The update goes through all rows of an embedding",
-         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the elements of tables of which a step looks up less "
-         f"than one in {FEW_ROWS}", "moments and weights of all rows are read and written for a few", FINDING_STEPS,
-         "the operators were not read, the table is also the weight of a product, or parameters are divided among the "
-         "ranks", dense_embedding, trains_otherwise=True),
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the elements of tables of which a step of all ranks "
+         f"looks up less than one row in {FEW_ROWS}; tables of one size count as one",
+         "moments and weights of all rows are read and written for a few", FINDING_STEPS,
+         "the operators were not read, the table is also the weight of a product, parameters are divided among the "
+         "ranks, or several ranks have another backend than gloo", dense_embedding, trains_otherwise=True),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
          "was never used, or on processors as much of the machine's is free as the process has",

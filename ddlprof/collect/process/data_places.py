@@ -47,14 +47,13 @@ _STARTING = "the start of the loader's workers"
 DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
 """Functions that draw random numbers."""
 _CALLS = {
-    OPENS: frozenset(("ZipFile", "TarFile", "File", "connect", "read_parquet", "open_dataset")),
+    OPENS: frozenset(("ZipFile", "TarFile", "File", "connect", "read_parquet", "read_table", "open_dataset")),
     DRAWS: DRAWING,
     TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
     DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
     QUERIES: frozenset(("executemany", "fetchone", "fetchmany", "fetchall", "read_sql", "find_one")),
     PARSES: frozenset((
-        "loads", "safe_load", "literal_eval", "read_csv", "read_json", "read_excel", "read_table", "loadtxt",
-        "genfromtxt",
+        "loads", "safe_load", "literal_eval", "read_csv", "read_json", "read_excel", "loadtxt", "genfromtxt",
     )),
     SEARCHES: frozenset(("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")),
     READS: frozenset(("readlines", "read_text")),
@@ -78,10 +77,13 @@ _MODULES = {
     "multiprocessing.managers": ASKS,
 }  # fmt: skip
 """What a line does, by the package, or the module, of the code that it calls."""
-_ARCHIVES = ("zipfile", "tarfile")
-"""Packages of `OPENS` that unpack what they read."""
-_OPENING = frozenset(("__init__", "open", "_RealGetContents", "make_fid", "connect"))
-"""Functions of the packages of `OPENS` that open a file; others of them read what is open."""
+_UNPACKING = "zipfile"
+"""The package of `OPENS` that unpacks what it reads, if that is compressed. `tarfile` calls others to unpack."""
+_FUNCTIONS = {
+    OPENS: frozenset(("__init__", "open", "_RealGetContents", "make_fid", "connect")),
+    COPIES: frozenset(("deepcopy",)),
+}
+"""The functions of packages that do what is said of these; others read what is open, or copy one object alone."""
 
 
 class Places(Protocol):
@@ -153,8 +155,8 @@ def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: 
     for frame in reversed(called):
         package = frame.module.partition(".")[0]
         what = _MODULES.get(frame.module) or _MODULES.get(package, "")
-        if what == OPENS and not any(each.code.co_name in _OPENING for each in called):
-            what = UNPACKS if package in _ARCHIVES else ""
+        if what in _FUNCTIONS and not any(each.code.co_name in _FUNCTIONS[what] for each in called):
+            what = UNPACKS if package == _UNPACKING else ""
         if what:
             return what
     if not names & _OF_LISTS or names - _OF_LISTS - _PLAIN:

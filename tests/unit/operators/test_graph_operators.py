@@ -131,7 +131,6 @@ def test_attention_with_a_mask_is_no_flash_attention_on_a_device(mask: torch.Ten
     assert all(f"_{kernel}_attention" in name for name in names)
 
 
-@pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_sparse_gradient_of_an_embedding_is_of_the_rows_that_are_looked_up(sparse: bool) -> None:
     model = nn.Sequential(nn.Embedding(1000, 8, sparse=sparse), nn.Linear(8, 2))
@@ -141,6 +140,7 @@ def test_a_sparse_gradient_of_an_embedding_is_of_the_rows_that_are_looked_up(spa
     assert (backward.bytes < 1000 * 8) is sparse
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")
 def test_a_graph_that_is_kept_has_one_forward() -> None:
     reader, layer = GraphReader(), nn.Linear(4, 4)
     y = layer(torch.ones(2, 4)).sum()

@@ -20,10 +20,11 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
-def job(wall_s: float, idle_s: float) -> JobTime:
-    """A job with three evaluations, after which its script goes on for so long."""
+def job(wall_s: float, idle_s: float, evaluation_s: float = 0.0) -> JobTime:
+    """A job with three evaluations of so long together, after which its script goes on for so long."""
     parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
-    return JobTime(wall_s, parts | {"steps": wall_s - idle_s, "idle": idle_s}, evaluations=3, steps=100)
+    parts |= {"steps": wall_s - idle_s - evaluation_s, "idle": idle_s, "evaluation": evaluation_s}
+    return JobTime(wall_s, parts, evaluations=3, steps=100)
 
 
 SPEAKS: dict[str, list[Facts]] = {
@@ -40,7 +41,8 @@ SPEAKS: dict[str, list[Facts]] = {
                      sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     source_locations.OWN_LOOP, source_locations.LISTS, source_locations.NETWORK, "later")],
-    "between_steps": [facts(job=job(60.0, 20.0), between=line(what)) for what in ("", source_locations.METRIC)],
+    "between_steps": [facts(job=job(60.0, 20.0), between=line(what)) for what in ("", source_locations.METRIC)]
+    + [facts(job=job(60.0, 20.0, 30.0), between=line(""))],
     "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
@@ -73,7 +75,8 @@ SILENT: dict[str, list[Facts]] = {
                      facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED, sure=False))],
     "new_optimizers": [facts(), facts(new_optimizers=0.5)],
     "between_steps": [facts(job=job(60.0, 5.0), between=line("")), facts(job=job(60.0, 20.0)),
-                      facts(job=job(60.0, 20.0), between=line("", sure=False)), facts(between=line(""))],
+                      facts(job=job(60.0, 20.0), between=line("", sure=False)), facts(between=line("")),
+                      facts(job=job(60.0, 10.0, 20.0), between=line("", share=0.6))],  # which may be in evaluations
     "costly_line": [facts(HOOKED, device="cpu", computing=line(source_locations.OWN_LOOP)),
                     facts({"compute": 97.0, "other": 3.0}, device="cpu", computing=line(source_locations.ONE_HOT)),
                     facts(HOOKED, computing=line(source_locations.DERIVES)),

@@ -10,10 +10,12 @@ import pytest
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
-from ddlprof.model import source_locations
+from ddlprof.model import issuers, source_locations
+from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
-from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
-from tests.unit.analysis.rules.loop_cases import PAUSES, line
+from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job, made_at
+from tests.unit.analysis.rules.loop_cases import HOOKED, PAUSES, line
+from tests.unit.analysis.rules.loop_cases import job as of_job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
@@ -27,6 +29,7 @@ from tests.unit.analysis.rules.test_rules import (
     NEEDLESS,
     ODD,
     ON_CPU,
+    ONE_BY_ONE,
     PASSING,
     REPEATED,
     SIZES,
@@ -61,6 +64,7 @@ from tests.unit.analysis.rules.test_rules import (
         ("anomaly_mode", facts(anomaly_share=1.0, layers=2000), 0.9 * 97),
         ("parametrized", SPEAKS["parametrized"][0], 0.9 * 97),  # backward goes through what forward computed
         ("logging", SPEAKS["logging"][-1], 0.45 * 60),  # not through hooks
+        ("costly_line", SPEAKS["costly_line"][2], 0.9 * 60),  # nor through one-hot vectors
     ],
 )
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
@@ -111,6 +115,63 @@ def test_a_slow_line_that_communicates_is_told_so() -> None:
     (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
     assert "communicates" in here.title
     assert "communicates" not in elsewhere.title
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "caller", "told"),
+    [
+        ("", 8, "train.py:40 main", True),
+        ("", 10, "train.py:40 main", False),  # comes after the line
+        ("", 8, "", False),  # in no helper
+        (source_locations.SLEEP, 8, "train.py:40 main", False),
+    ],
+)
+def test_a_line_behind_a_collective_of_a_helper_may_wait_for_it(
+    what: str, number: int, caller: str, told: bool
+) -> None:
+    """It is said as what may be: what `many_messages` says of the collective does not hide the line."""
+    place = SourceLocation(f"train.py:{number} main", issuers.SCRIPT, caller)
+    sent = IssuedTraffic([replace(at_line(60, 5e4), place=place, op="allgather")])
+    waits: dict[str, float | None] = {"compute": 50.0, "comm": 20.0, "other": 30.0}
+    given = facts(waits, world_size=2, issued=sent, sources=line(what))
+    assert found("many_messages", given)
+    (finding,) = found("slow_line", given)
+    assert "communicates" not in finding.title
+    assert finding.next.startswith("do without the sleep" if what else "see what this line does")
+    assert ("if it waits for what is sent at train.py:8 main: " in finding.next) is told
+    assert ("all_reduce of those of each rank" in finding.next) is told
+
+
+@pytest.mark.parametrize(
+    ("what", "cure"),
+    [
+        (source_locations.METRIC, "fewer samples, a faster implementation of it, or less often"),
+        (source_locations.LOGGING, "fewer samples, a faster implementation of it, or less often"),
+        (source_locations.COLLECT, "collect less often, after gc.freeze() before the loop"),
+        (source_locations.OWN_LOOP, "whole arrays or tensors in place of this loop"),
+        ("", "see what this line does: less often, or in another thread or process"),
+        (source_locations.SLEEP, "do without the sleep"),
+    ],
+)
+def test_the_cure_of_a_line_between_steps_is_not_about_each_of_them(what: str, cure: str) -> None:
+    (finding,) = found("between_steps", facts(job=of_job(60.0, 20.0), between=line(what)))
+    assert finding.next.startswith(cure)
+    assert "step" not in finding.next
+
+
+def test_of_a_line_between_steps_what_may_be_in_evaluations_is_left_out() -> None:
+    (finding,) = found("between_steps", facts(job=of_job(60.0, 20.0, 30.0), between=line("")))
+    assert finding.share == pytest.approx((0.9 * 20 - 0.1 * 30) / 60)
+
+
+def test_gradients_in_a_loop_may_need_one_another() -> None:
+    one, several = (
+        found("costly_line", facts(HOOKED, device="cpu", computing=line(what)))[0]
+        for what in (source_locations.DERIVES, source_locations.DERIVES_EACH)
+    )
+    assert (one.severity, several.severity) == ("warning", "info")
+    assert several.next.startswith("where none needs the one before")
+    assert "the list of them" in several.next
 
 
 @pytest.mark.parametrize(
@@ -263,6 +324,14 @@ def test_few_bytes_are_not_compressed(given: Facts, compressed: bool) -> None:
     assert ("links carry less" in finding.title) == compressed
 
 
+@pytest.mark.parametrize(
+    ("work", "premise"), [("reads", "if it is one file for all samples: "), ("unpacks", "if it is compressed: ")]
+)
+def test_the_cure_of_reading_has_its_premise(work: str, premise: str) -> None:
+    (finding,) = found("data_line", facts(WAITING, data_lines=made_at(f"data {work}")))
+    assert finding.next.startswith(premise)
+
+
 def test_waiting_workers_need_no_cores() -> None:
     (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
     assert "12 loader workers in place of 8" in finding.next
@@ -271,13 +340,31 @@ def test_waiting_workers_need_no_cores() -> None:
 
 def test_an_embedding_whose_rows_nobody_looks_up_is_not_exchanged_whole() -> None:
     """Of 110 MB of gradients, 102 MB are of an embedding of which a batch looks up few rows."""
-    sent = {"gradient_bytes": 110_000_000, "precision": "fp32"}
+    sent = {"gradient_bytes": 110_000_000, "precision": "fp32", "backend": "gloo"}
     (told,) = found("gradient_traffic", by(GRADIENTS, operators=table(400_000), **sent))
     assert "sparse=True" in told.next
-    assert told.gain_s == pytest.approx(0.03 * 0.928, rel=0.01)
-    for other in (table(400_000, head=True), table(5_000)):
-        (told,) = found("gradient_traffic", by(GRADIENTS, operators=other, **sent))
+    assert told.gain_s == pytest.approx(0.03 * 256 * (400_000 - 2 * 1280) / 110e6)  # beside the rows of both ranks
+    many = {"world_size": 64}  # which look up as many rows as there are
+    for other in (many, {"operators": table(400_000, head=True)}, {"operators": table(5_000)}, {"backend": "nccl"}):
+        (told,) = found("gradient_traffic", by(GRADIENTS, **{"operators": table(400_000)} | sent | other))
         assert "sparse=True" not in told.next
+
+
+def test_a_table_that_is_looked_up_twice_is_one() -> None:
+    """As two calls, or as one operator with two."""
+    embedding, update = table(400_000)
+    twice = (replace(embedding, count=2.0),), (embedding, replace(embedding, shape=(640, 64)))
+    for lookups, used in zip(twice, (2560, 1920), strict=True):
+        (told,) = found("dense_embedding", facts(UPDATING, operators=(*lookups, update)))
+        assert told.evidence.endswith(f"of 400,000 rows at most {used:,}")
+        assert told.gain_s == pytest.approx(0.03 * 64 * (400_000 - used) / (64 * 400_000 + 20_000))
+        assert "outside of clip_grad_norm_" in told.next
+
+
+@pytest.mark.parametrize(("size", "gain_ms"), [(50_000, 30 * (1 - 2 / 60)), (100_000, None)])
+def test_messages_gain_by_their_number_where_they_are_latency(size: float, gain_ms: float | None) -> None:
+    (told,) = found("bucket_size", by(replace(ONE_BY_ONE, bytes=60 * size), strategy="zero"))
+    assert told.gain_s == (gain_ms and pytest.approx(gain_ms / 1000))
 
 
 def test_what_is_gathered_may_be_a_sum() -> None:
@@ -288,8 +375,9 @@ def test_what_is_gathered_may_be_a_sum() -> None:
 
 
 def test_more_workers_than_cores_are_told_by_their_number() -> None:
-    """Where they compute: those that wait for storage take no processor from the training."""
+    """Where they are known to compute: those that wait for storage take no processor from the training."""
     starved: dict[str, Any] = {"queued_share": 0.3, "loader_workers": 16, "cores_per_rank": 2}
-    for cost, told in (None, True), (SampleCost(1e-3, None, 1e-4), True), (SampleCost(1e-4, None, 1e-3), False):
+    computing, waiting = SampleCost(1e-3, None, 1e-4), SampleCost(1e-4, None, 1e-3)
+    for cost, told in (computing, True), (waiting, False), (SampleCost(1e-3, None), False), (None, False):
         (finding,) = found("shared_machine", facts(**starved, loader=cost))
         assert ("DataLoader(num_workers=2) in place of 16" in finding.next) is told

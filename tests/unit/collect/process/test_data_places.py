@@ -60,6 +60,9 @@ def copied(info):
 
 def rows(path):
     return look(path) or pd.read_csv(path).values
+
+def columns(path):
+    return look(path) or pq.read_table(path)
 """
 
 
@@ -107,6 +110,7 @@ def inside_a_hook(function: Callable[..., Any]) -> None:
         ("lines", ":34 lines", "data reads", ":34 lines"),
         ("copied", ":37 copied", "data copies", ":37 copied"),
         ("rows", ":40 rows", "data parses", ":40 rows"),
+        ("columns", ":43 columns", "data opens", ":43 columns"),
     ],
 )
 def test_the_innermost_line_and_the_outermost(
@@ -144,16 +148,28 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "what"),
-    [("gzip", "data unpacks"), ("multiprocessing.managers", "data asks"), ("torch.serialization", "data parses"),
-     ("multiprocessing.pool", "data"), ("h5py._hl.dataset", "data"), ("torch.functional", "data")],
+    ("module", "name", "what"),
+    [("gzip", "read", "data unpacks"), ("multiprocessing.managers", "call", "data asks"),
+     ("torch.serialization", "load", "data parses"), ("multiprocessing.pool", "get", "data"),
+     ("h5py._hl.dataset", "read", "data"), ("torch.functional", "norm", "data"), ("tarfile", "read", "data"),
+     ("tarfile", "open", "data opens"), ("zipfile", "read", "data unpacks"), ("copy", "deepcopy", "data copies"),
+     ("copy", "copy", "data")],
 )  # fmt: skip
-def test_a_line_is_known_by_the_module_it_calls(tmp_path: Path, module: str, what: str) -> None:
+def test_a_line_is_known_by_the_function_it_calls(tmp_path: Path, module: str, name: str, what: str) -> None:
     path = tmp_path / "train.py"
     path.write_text("x = source[index]\n")
     user = StackFrame(compile(path.read_text(), str(path), "exec"), 0, "train")
-    called = StackFrame(zipfile.ZipFile.read.__code__, 0, module)
+    called = StackFrame(zipfile.ZipFile.read.__code__.replace(co_name=name), 0, module)
     assert data_places(CodeLocator(), [called, user, _ours()])[0].what == what
+
+
+def test_a_tar_file_is_unpacked_where_it_is_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("x = source[index]\n")
+    user = StackFrame(compile(path.read_text(), str(path), "exec"), 0, "train")
+    read = zipfile.ZipFile.read.__code__
+    called = [StackFrame(read, 0, "gzip"), StackFrame(read, 0, "tarfile")]
+    assert data_places(CodeLocator(), [*called, user, _ours()])[0].what == "data unpacks"
 
 
 def test_torchs_own_code_is_one_place() -> None:

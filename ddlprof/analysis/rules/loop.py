@@ -122,7 +122,7 @@ _AT_LINE = {
 
 _BESIDE = "less often, or in another thread or process while the training goes on"
 _BETWEEN = {
-    "": f"see what this line does: {_BESIDE}",
+    "": f"see what this line does: {_BESIDE}; if it is a loop of Python, whole arrays (argsort, cumsum)",
     source_locations.NETWORK: _BESIDE,
     source_locations.LISTS: AT_LINE[source_locations.LISTS],
     source_locations.COLLECT: "collect less often, after gc.freeze() before the loop",

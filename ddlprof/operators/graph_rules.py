@@ -233,9 +233,9 @@ def lookup(node: Node) -> Iterator[Operator]:
     read_too = None if indices is None else read
     yield operator("forward", "embedding", name, shape, (out, out, read_too), out.dtype, more=_where(out, more))
     sparse = bool(node.seen.arguments.get("sparse"))
-    form = ("_sparse" if sparse else "_dense") if name == "embedding" else ""
+    kind = ("sparse_" if sparse else "dense_") if name == "embedding" else ""
     yield operator(
-        "backward", "embedding", f"{name}{form}_backward", shape,
+        "backward", "embedding", f"{name}_{kind}backward", shape,
         (None if sparse else table, out, out, read_too), out.dtype, more=_where(out, more),
         launches=formulas.embedding_backward_launches(shape[0]),
     )  # fmt: skip

@@ -35,12 +35,12 @@ _ONE_LETTER = re.compile("-[kpuwPU]")
 _NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NO_WORDS = re.compile(
     r"[^\x20-\x7e]|@|:(?![\s/\\\d\]]|$)|%(?=[0-9A-F]{2})|\w%\w"
-    r"|[A-Za-z0-9+/]{40}|\b(?:hf|api_org|sk|gh[a-z]|github_pat|glpat|npm)[-_][\w-]{16}|(?<!\S)-p(?=\D*[a-zA-Z])(?=\D*\d)\w"
+    r"|\b(?:hf|api_org|sk|gh[a-z]|github_pat|glpat|npm)[-_][\w-]{16}|(?<!\S)-p(?=\D*[a-zA-Z])(?=\D*\d)\w"
 )
 """What numbers and words do not have: `me:x`, `x@host`, percent-encoding, tokens, and a password glued to `-p`."""
 _PIECE = re.compile(r"[A-Za-z0-9]+")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
-_MOST_CHANGES, _LONGEST_MIXED = 3, 15
+_MOST_CHANGES, _LONGEST_MIXED = 3, 19
 """Of a word with digits, such as `lr1e4`."""
 
 

@@ -224,7 +224,7 @@ class RankOutput:
         header = self.header
         self.manifest = Manifest(
             name=self._name,
-            argv=redact(self._argv),
+            argv=[*self._argv[:1], *redact(self._argv[1:])],  # the script is no secret
             job_id=header.job_id,
             created_unix_ns=time.time_ns(),
             world_size=header.world_size,

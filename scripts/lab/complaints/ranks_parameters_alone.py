@@ -17,11 +17,6 @@ if __name__ == "__main__":
         model.parameters(), torch.optim.Adam, lr=1e-3, parameters_as_bucket_view=not FAULT
     )
     clock = OwnClock()
-    for _ in range(120):
-        x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        clock.step()
+    clock.train(model, optimizer, ([torch.randn(32, 64), torch.randint(0, 10, (32,))] for _ in range(120)))
     clock.done()
     dist.destroy_process_group()

@@ -25,11 +25,6 @@ if __name__ == "__main__":
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     clock = OwnClock()
-    for _ in range(60):
-        x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        clock.step()
+    clock.train(model, optimizer, ([torch.randn(32, 64), torch.randint(0, 10, (32,))] for _ in range(60)))
     clock.done()
     dist.destroy_process_group()

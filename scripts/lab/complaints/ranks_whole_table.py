@@ -16,11 +16,6 @@ if __name__ == "__main__":
     model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     clock = OwnClock()
-    for _ in range(120):
-        x, y = torch.randint(0, ROWS, (64, 16)), torch.randint(0, 10, (64,))
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        clock.step()
+    clock.train(model, optimizer, ([torch.randint(0, ROWS, (64, 16)), torch.randint(0, 10, (64,))] for _ in range(120)))
     clock.done()
     dist.destroy_process_group()

@@ -246,7 +246,7 @@ def test_tokens_are_no_words(token: str) -> None:
         ["host:29500", "cuda:0", "nccl://host:29500", "--port", "29500"],
         ["--model", "bert-base-uncased", "--ckpt", "gs://b/step-100000/model_v2.pt"],
         ["glove-wiki-gigaword-300", "--vectors=glove-twitter-27B-200d", "pplx-70b-online", "--top-p", "0.9"],
-        ["/work/main/tests/integration/distributed/starting.py", "--out", "/runs/20241103T120001Z/a"],
+        ["/home/mary/projects/segmentation/experiments/starting.py", "--out", "/runs/20241103T120001Z/a"],
         ["--dsn", "sqlite:///runs.db", "--etcd", "http://10.0.0.1:2379"],
         ["--mean", "0.485,0.456,0.406", "--betas", "(0.9, 0.999)", "-1", "-.5", "--", "-x"],
         ["--env", "OMP_NUM_THREADS=8", "-x", "PATH", "--env", "name=NCCL_DEBUG,value=INFO"],

@@ -55,18 +55,17 @@ class DataLines:
         if line.place.what != in_data(TENSOR) or number is None:
             return None
         alike = (each for each in self.inner.shares if function_of(each.place.text) == name)
-        inside = [(at, each) for each in alike if (at := number_of(each.place.text)) is not None]
-        before = [(at, each) for at, each in inside if at < number]
-        known = max(before, key=lambda each: (each[1].place.what not in _UNKNOWN) * each[1].share, default=None)
-        if known is None or known[1].place.what in _UNKNOWN or round(known[1].share * self.inner.samples) < _SEEN:
+        lines = {at: each for each in alike if (at := number_of(each.place.text)) is not None and at <= number}
+        known = {at: each for at, each in lines.items() if at < number and each.place.what not in _UNKNOWN}
+        first = max(known, key=lambda at: known[at].share, default=None)
+        if first is None or round(known[first].share * self.inner.samples) < _SEEN:
             return None
-        if known[1].share < _SEEN_SHARE * line.share:
+        unknown = [each.share for at, each in lines.items() if at < number and at not in known]
+        if known[first].share < max([*unknown, _SEEN_SHARE * line.share]):
             return None
-        if any(each.place.what in _UNKNOWN and each.share > known[1].share for _, each in before):
-            return None
-        share = sum(each.share for at, each in inside if known[0] <= at <= number)
+        share = sum(each.share for at, each in lines.items() if at >= first)
         file, _, function = name.rpartition(" ")
-        return SourceShare(SourceLocation(f"{file}:{known[0]}-{number} {function}", known[1].place.what), share, True)
+        return SourceShare(SourceLocation(f"{file}:{first}-{number} {function}", known[first].place.what), share, True)
 
     def _function_around(self, line: SourceShare) -> SourceShare | None:
         """The function that has more than the line, where it is not known what the line does: a look falls on the

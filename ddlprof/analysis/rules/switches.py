@@ -329,9 +329,8 @@ def dense_embedding(facts: Facts) -> Issue | None:
     """Finds updates of all rows of an embedding of which a batch uses few."""
     step, update = facts.mean_s("step"), facts.mean_s("compute_optimizer")
     updated = sum(each.shape[0] * each.count for each in facts.operators if each.kind == "optimizer")
-    if not step or not update or not updated or facts.training.strategy not in (None, "none", "ddp"):
-        return None
-    if not may_be_sparse(facts):
+    plain = facts.training.strategy in (None, "none", "ddp") and may_be_sparse(facts)
+    if not step or not update or not updated or not plain:
         return None
     unused, rows, used = unused_rows(facts)
     share = min(1.0, unused / updated)

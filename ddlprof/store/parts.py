@@ -95,10 +95,9 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> RunPar
     for text, size in files.items():
         match = _RANK_FILE.fullmatch(text)
         if match and (match["part"] or "") == name:
-            steps = name_of_steps if (name_of_steps := steps_name(text)) in files else None
-            number = (int(match["attempt"]), int(match["rank"]))
-            both = size + (files[steps] if steps is not None else 0)
-            ranks.append(RankFiles(*number, text, steps, both, size))
+            number, steps = (int(match["attempt"]), int(match["rank"])), steps_name(text)
+            there = steps if steps in files else None
+            ranks.append(RankFiles(*number, text, there, size + files.get(steps, 0), size))
     ranks.sort(key=_key)
     manifest, operators = (f"{name}/{file}" if name else file for file in (MANIFEST_NAME, OPERATORS_NAME))
     shown = f"{path.rstrip('/')}/{name}" if name else path

@@ -56,7 +56,7 @@ def redact(argv: list[str]) -> list[str]:
 
 
 def _redacted(name: str, argument: str) -> str:
-    found = None if name and _likelihood(name) else _ASSIGNED.fullmatch(argument)
+    found = None if _likelihood(name) else _ASSIGNED.fullmatch(argument)
     if found and _is_words(found[1]):
         return f"{found[1]}={_value(found[1], found[2])}"
     return _value(name, argument)

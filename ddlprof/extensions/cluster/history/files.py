@@ -96,7 +96,7 @@ def jobs_in(
     needed; `what` says which file was expected."""
     jobs: list[PastJob] = []
     for line, row in rows(path, text):
-        if missing := [name for name in needed if name not in row]:
+        if not jobs and (missing := [name for name in needed if name not in row]):  # rows have the columns of the first
             raise UserError(f"{path}, line 1: no column {missing[0]}; expected is {what}")
         with at(path, f"line {line}"):
             jobs.append(job_of(row))

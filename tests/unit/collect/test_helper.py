@@ -204,13 +204,14 @@ def test_who_watches_the_scripts_threads_does_not_see_ours(rig: Rig) -> None:
         if "ddlprof" in frame.f_code.co_filename and "_run" not in frame.f_code.co_name:
             seen.append(frame.f_code.co_name)
 
+    before = threading.gettrace(), threading.getprofile()  # coverage's, of all threads that start later
     threading.settrace(watch)
     threading.setprofile(watch)
     try:
         rig.helper.start()
     finally:
-        threading.settrace(None)
-        threading.setprofile(None)
+        threading.settrace(before[0])
+        threading.setprofile(before[1])
     rig.train(10)
     while not rig.steps:
         time.sleep(0.01)

@@ -8,7 +8,7 @@ and gradients are flattened and cast to fp32, where a fused optimizer updates a 
 
 ZeRO-3 (`stage3.py`, `partitioned_param_coordinator.py`) has hooks around every module too, which gather its parameters
 and give them back: in forward, in a block's forward that checkpointing does again, and in backward; frozen or trained,
-on one GPU as on many. Its gradients and its update are taken for those of ZeRO-2.
+on one GPU as on many. Its gradients are taken for those of ZeRO-2, and its update goes in parts.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ an A100."""
 LIVE_ELEMENTS = 1e9
 """The parameters that ZeRO-3 holds gathered by default (`stage3_max_live_parameters`), beside the one in use, and those
 that it updates at a time (`sub_group_size`), while the allocator may hold as much as an update of all."""
+COPIES_OF_LARGEST = 4.0
+"""How often the stream that gathers holds the largest weight: of the first pass for the embedding and for the logits,
+whose pieces smaller weights have split since, its flat buffer, and the copy out of that."""
 BUCKETS, BUCKET_ELEMENTS = 2.0, 5e8
 """The buckets of gradients, as they overlap, and their size by default (`reduce_bucket_size`)."""
 UPDATE_BYTES = 6.0
@@ -44,6 +47,22 @@ def in_half_precision(step: StepOperators) -> bool:
 def state_bytes(optimizer: OptimizerKind, elements: float) -> float:
     """The states of so many parameters, and the copy of these."""
     return optimizer.state_bytes(elements, 4) + 4 * elements
+
+
+def gathered_bytes(element_bytes: float, whole: float, largest: float, world_size: int) -> tuple[float, float]:
+    """The bytes that ZeRO-3 holds gathered at once, and those that torch's allocator keeps for it.
+
+    `whole`, `largest`: the bytes of all parameters and of the largest one. Parameters are gathered on a stream of their
+    own, whose freed memory no other stream gets (`c10/cuda/CUDACachingAllocator.cpp`). Of those that are gathered
+    together there is a flat buffer beside the copies (`AllGatherCoalescedHandle`), and what is released waits for the
+    computation (`record_stream`). That this keeps twice what is live and the largest one, or the largest one four
+    times, is what it comes to where both are followed allocation by allocation (`scripts/fit/gathers.py`); no published
+    memory has set it. On one GPU, where DeepSpeed gathers without a copy, it is what Qwen-1.8B held.
+    """
+    live = min(LIVE_ELEMENTS * element_bytes, whole)
+    least = min(live + largest, whole)
+    kept = max(2 * live + largest, COPIES_OF_LARGEST * largest)
+    return least, kept if world_size > 1 else least
 
 
 def with_deepspeed(step: StepOperators, trained: tuple[float, float], stage: int, frozen: float) -> StepOperators:

@@ -20,6 +20,7 @@ from ddlprof.recommender.compute.deepspeed import (
     BUCKETS,
     LIVE_ELEMENTS,
     UPDATE_BYTES,
+    gathered_bytes,
     in_half_precision,
     state_bytes,
 )
@@ -116,6 +117,7 @@ class _FixedMemory(NamedTuple):
     optimizer: float
     buckets: float
     gathered: float
+    least_gathered: float
     most_gathered: float
     gradient_share: float
     """The share of the gradients that a rank holds."""
@@ -274,7 +276,7 @@ def _need(
     need = replace(base, gradients=made, activations=casts + grown, gathered=held.gathered)
     updated = replace(base, gradients=gradients)
     if in_flat_copies:
-        updated = _in_deepspeeds_update(updated, held)
+        updated = _in_deepspeeds_update(updated, held, strategy_named(strategy).deepspeed == 3 and world_size > 1)
     elif step.training:
         updated = replace(updated, update=optimizer.temporary_bytes(gradients, largest))
     in_parts = max(need.bytes, replace(updated, update=min(updated.update, UPDATE_BYTES * LIVE_ELEMENTS)).bytes)
@@ -293,6 +295,7 @@ def _need(
         basis += f", the optimizer taken for {_OPTIMIZER}"
         below = 0.3
     low = (in_parts if strategy_named(strategy).deepspeed == 3 else need.bytes) * (1 - below)
+    low -= held.gathered - held.least_gathered
     if not step.compiled:
         # A loss written in parts, fused or in 16 bit has no copies of the logits either.
         fused_loss = replace(step, compiled=True, memory=step.memory and replace(step.memory, joined_bytes=0.0))
@@ -302,11 +305,15 @@ def _need(
     return replace(need, low=low, high=high, basis=basis)
 
 
-def _in_deepspeeds_update(updated: MemoryNeed, held: _FixedMemory) -> MemoryNeed:
+def _in_deepspeeds_update(updated: MemoryNeed, held: _FixedMemory, gathers: bool) -> MemoryNeed:
     """The moment of an update by DeepSpeed. The allocator still has the buckets of backward where the copy of the
-    gradients in fp32, which is in one piece, fits in none of them."""
+    gradients in fp32, which is in one piece, fits in none of them. ZeRO-3 that `gathers` updates in parts, beside what
+    its stream of gathers keeps."""
+    update = UPDATE_BYTES / 2 * updated.gradients
+    if gathers:
+        return replace(updated, update=min(update, UPDATE_BYTES * LIVE_ELEMENTS), gathered=held.gathered)
     kept = held.gathered if 2 * updated.gradients > held.gathered / BUCKETS else 0.0
-    return replace(updated, update=UPDATE_BYTES / 2 * updated.gradients, gathered=kept)
+    return replace(updated, update=update, gathered=kept)
 
 
 def _gradients(fixed: float, trained: float, share: float, added: float | None) -> tuple[float, float]:
@@ -335,22 +342,28 @@ def _fixed_memory(
 ) -> _FixedMemory:
     whole, trained = memory.parameter_bytes or 0.0, memory.trained_bytes or 0.0
     if not step.training:
-        return _FixedMemory(whole, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return _FixedMemory(whole, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     dtype = parameter_type(precision_named(step.precision))
     states = optimizer.state_bytes(trained / BYTES[dtype], BYTES[dtype])
     shares = strategy.shares(world_size)
-    gathered = most = 0.0
+    least = gathered = most = 0.0
     if strategy.deepspeed and in_half_precision(step):
         states = state_bytes(optimizer, trained / BYTES[dtype])
-        live = min(BYTES[dtype] * LIVE_ELEMENTS + _largest_weight_bytes(step, memory), whole)
-        live *= strategy.deepspeed == 3
-        gathered = most = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS + live
+        if strategy.deepspeed == 3:
+            largest = _largest_weight_bytes(step, memory)
+            least, gathered = gathered_bytes(BYTES[dtype], whole, largest, world_size)
+        buckets = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS
+        least, gathered = least + buckets, gathered + buckets
+        most = gathered
     elif shares.parameters < 1:
         block = memory.largest_block_bytes or max(whole / _USUAL_BLOCKS, memory.largest_tensor_bytes or 0.0)
         gathered, most = (min(blocks * block, 2 * whole) for blocks in (GATHERED_BLOCKS, MOST_GATHERED_BLOCKS))
+        least = gathered
     # DDP reduces flat copies of the gradients, unless they are views of them (gradient_as_bucket_view).
     buckets = trained if world_size > 1 and shares.gradients == 1 else 0.0
-    return _FixedMemory(whole * shares.parameters, states * shares.states, buckets, gathered, most, shares.gradients)
+    return _FixedMemory(
+        whole * shares.parameters, states * shares.states, buckets, gathered, least, most, shares.gradients
+    )
 
 
 def _largest_weight_bytes(step: StepOperators, memory: StepMemory) -> float:

@@ -32,6 +32,9 @@ _SHARES_LOADS_FROM, _SHARES_LOADS_BELOW = 9.0, 12.0
 """Capabilities whose SMs load operands without registers and share them: Hopper, and Blackwell of data centres; that of
 workstations (12) computes like Ada."""
 _HOPPER_WIDTH = 4096.0
+_FLASH_ON_HOPPER = 0.35 / 0.6
+"""The share of its usual speed that FlashAttention-2 reaches on Hopper, whose kernels load operands through registers,
+as on Ampere: 35 % of an H100 (Shah et al., FlashAttention-3, 2024), of an A100 60 %."""
 
 
 class Matrix(NamedTuple):
@@ -213,6 +216,12 @@ def tensor_cores(half_flops_s: float, sms: float, generation: float, boost_hz: f
 def for_tf32(cores: TensorCores) -> TensorCores:
     """Hopper reads TF32 without registers only where the summed axis is contiguous: libraries use Ampere's kernels."""
     return replace(cores, shares_loads=cores.shares_loads and cores.width > _HOPPER_WIDTH)
+
+
+def flash_share(cores: TensorCores) -> float:
+    """The share of its usual speed that FlashAttention-2 reaches. On Blackwell of data centres, where nobody published
+    it, it is taken for all of it, as that of other kernels of attention is."""
+    return _FLASH_ON_HOPPER if cores.shares_loads and cores.width <= _HOPPER_WIDTH else 1.0
 
 
 def _tensor_cores(gpu: Gpu, generation: float, sms: float) -> TensorCores | None:

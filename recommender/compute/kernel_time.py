@@ -332,9 +332,15 @@ def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoe
 
 
 def attention_seconds(
-    table: OperatorTable, flops_s: float, bandwidth_b_s: float, fitted: FusedCoefficients, tensor: bool
+    table: OperatorTable,
+    flops_s: float,
+    bandwidth_b_s: float,
+    fitted: FusedCoefficients,
+    tensor: bool,
+    flash_share: float = 1.0,
 ) -> Array:
-    """The kernels' seconds of fused attention.
+    """The kernels' seconds of fused attention. `flash_share`: the share of its usual speed that FlashAttention-2
+    reaches on this GPU.
 
     PyTorch's memory-efficient kernel is like the first FlashAttention, than which the second one is 1.7 to 3.0 times as
     fast (Dao 2023); it takes masks and fp32. In fp32 it makes three products of TF32 of each one, whether TF32 is
@@ -349,7 +355,10 @@ def attention_seconds(
         table.phase == "backward", fitted.attention[f"{cores}_backward"], fitted.attention[f"{cores}_forward"]
     )
     if tensor:
-        efficient, fp32 = np.array(["efficient" in name for name in table.names], dtype=bool), table.dtype == "fp32"
+        efficient, flash = (
+            np.array([kind in name for name in table.names], dtype=bool) for kind in ("efficient", "flash")
+        )
+        fp32 = table.dtype == "fp32"
         width = table.sizes[:, 3]
         least = np.where((width <= 32) & (table.phase == "backward"), 32.0, 64.0)
         tile = np.where(efficient & (width <= 128), np.where(width > 64, 128.0, least), width)
@@ -357,6 +366,7 @@ def attention_seconds(
         share = share * 2 * width / (width + tile)
         share = share / np.where(efficient, _EFFICIENT_SLOWER, 1.0) / np.where(fp32, _PRODUCTS_OF_FP32, 1.0)
         share = share / np.where(efficient & (width > 128) & ~fp32, _WIDE_SLOWER, 1.0)
+        share = share * np.where(flash, flash_share, 1.0)
     seconds: Array = np.maximum(table.flops / (share * flops_s), table.bytes / (0.7 * bandwidth_b_s))
     return seconds
 

@@ -75,6 +75,20 @@ def test_memory_efficient_attention_has_tiles_for_heads_of_64_and_128() -> None:
     assert fp32[3] < 2 * fp32[2]
 
 
+@pytest.mark.parametrize(
+    ("name", "kernel", "share"),
+    [
+        ("A100-SXM4-80GB", "flash", 0.6), ("H100-SXM5-80GB", "flash", 0.35), ("H100-SXM5-80GB", "efficient", 0.3),
+        ("H100-SXM5-80GB", "cudnn", 0.6), ("B200", "flash", 0.6),
+    ],
+)  # fmt: skip
+def test_flash_attention_uses_less_of_hopper(name: str, kernel: str, share: float) -> None:
+    """The level of a generation is up to an eighth from one."""
+    gpu, work = CATALOG.gpu(name), attention(kernel, "bf16")
+    assert gpu.bf16_tflops is not None
+    assert work.flops / MODEL.operators([work], gpu)[0] / (gpu.bf16_tflops * 1e12) == pytest.approx(share, rel=0.13)
+
+
 def test_bytes_in_the_kernel_of_another_operator_take_time_and_no_start() -> None:
     """torch.compile joins operators: the launch of the kernel is counted with one of them, its bytes with all."""
     gpu = CATALOG.gpu("A100-SXM4-40GB")

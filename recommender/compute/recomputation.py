@@ -64,7 +64,7 @@ def recomputed(step: StepOperators, checkpointing: Checkpointing) -> list[Operat
     """The operators of forward that this checkpointing computes again.
 
     torch stops once it has all that backward needs (`torch.utils.checkpoint`, `set_checkpoint_early_stop`): before the
-    last product of a block if only a sum follows it, and behind it otherwise.
+    last product of a block if only a sum follows it, and behind it otherwise. With reentrance it computes all of it.
     """
     found = _in_blocks(step)
     if checkpointing == "selective":
@@ -76,7 +76,20 @@ def recomputed(step: StepOperators, checkpointing: Checkpointing) -> list[Operat
     last = next((operator for operator in reversed(products) if operator.count >= usual), None)
     if last is None or any(_needs(each, last, after=each in found[found.index(last) :]) for each in found):
         return found
+    if step.checkpointing == checkpointing and _is_counted_again(step, last):
+        return found
     return [operator for operator in found if operator is not last]
+
+
+def _is_counted_again(step: StepOperators, product: Operator) -> bool:
+    """Whether backward has a product of forward once more, beside those of its sizes that pass gradients on."""
+    batch, rows, columns, summed = product.shape[:4]
+    products = [each for each in step.operators if (each.kind, each.grows) == ("product", product.grows)]
+    sized = sum(each.count for each in products if each.phase == "backward" and each.shape == product.shape)
+    passing = (
+        each.count for each in products if each.phase == "forward" and each.shape == (batch, rows, summed, columns)
+    )
+    return sized - sum(passing) >= product.count
 
 
 def _is_from_the_end(step: StepOperators) -> bool:
@@ -133,7 +146,8 @@ def _is_dear(operator: Operator) -> bool:
 
 
 def _key(operator: Operator) -> tuple[object, ...]:
-    return operator.kind, operator.name, operator.dtype, operator.shape
+    # A gradient of weights has the shape of a layer where there are as many tokens as the layer is wide.
+    return operator.kind, operator.name, operator.dtype, operator.shape, operator.grows
 
 
 def _memory(step: StepOperators, checkpointing: Checkpointing, memory: StepMemory) -> StepMemory:

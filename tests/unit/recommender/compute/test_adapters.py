@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.recommender import PredictionError, Workload
@@ -18,7 +19,17 @@ from ddlprof.recommender.compute.packing import FORMATS
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.compute.what_if import as_asked, trained
 from tests.unit.collect.facts.graph_jobs import job, step
-from tests.unit.recommender.compute.decoder import INNER, LAYERS, WIDTH, counted_step, decoder
+from tests.unit.recommender.compute.decoder import (
+    BATCH,
+    CLASSES,
+    INNER,
+    LAYERS,
+    TOKENS,
+    WIDTH,
+    Decoder,
+    counted_step,
+    decoder,
+)
 
 RANK = 4
 
@@ -181,6 +192,34 @@ def test_a_checkpointed_step_computes_its_adapters_again() -> None:
     before = as_asked(counted(False, checkpointing=True), batch=2, lora=RANK)
     assert flops(before, "backward") == pytest.approx(flops(plain, "backward"))
     assert before.checkpointing is True
+
+
+class _Checkpointed(Decoder):
+    """The decoder with a method of its own for checkpointing, as models of transformers have it."""
+
+    reentrant = False
+
+    def gradient_checkpointing_enable(self) -> None:
+        for block in self.blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_no_product_is_computed_again_twice(reentrant: bool, biased: bool) -> None:
+    """Reentrance computes the last product of a block again as well; and as there are as many tokens as the model is
+    wide, gradients of weights have sizes of products that are computed again."""
+    with torch.device("meta"):
+        model = _Checkpointed()
+    model.reentrant = reentrant
+    for block in model.blocks if not biased else ():
+        for name in ("up", "down"):
+            getattr(block, name).register_parameter("bias", None)
+    assert BATCH * TOKENS == WIDTH
+    asked = as_asked(counted_step(model, checkpointing=True), batch=BATCH, lora=RANK)
+    plain = as_asked(counted(False), batch=BATCH, lora=RANK)
+    logits = 2 * BATCH * TOKENS * WIDTH * CLASSES
+    assert flops(asked, "backward") - flops(plain, "backward") == flops(plain, "forward") - logits
 
 
 def test_a_step_asked_with_adapters_on_some_layers_is_the_one_that_is_counted_with_them() -> None:

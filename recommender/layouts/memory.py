@@ -54,11 +54,13 @@ class LayoutMemory:
     """How much more activations, logits and buffers may take, as a share."""
     stage: int = 0
     """The stage of that rank, counted from 0."""
+    least: float | None = None
+    """The bytes with weights, gradients and states all in 16 bit, where it is not known whether they are."""
 
     @property
     def parts(self) -> dict[str, float]:
         """The bytes by use."""
-        return {field.name: getattr(self, field.name) for field in fields(self)[:-2]}
+        return {field.name: getattr(self, field.name) for field in fields(self)[:-3]}
 
     @property
     def bytes(self) -> float:
@@ -73,7 +75,8 @@ class LayoutMemory:
     @property
     def needed(self) -> NeededMemory:
         """The need with its interval, in GiB."""
-        return NeededMemory(self.gib, self.gib * (1.0 - _BELOW), self.high / GIB)
+        least = self.bytes if self.least is None else min(self.least, self.bytes)
+        return NeededMemory(self.gib, least / GIB * (1.0 - _BELOW), self.high / GIB)
 
     @property
     def gib(self) -> float:

@@ -22,6 +22,7 @@ from ddlprof.recommender.estimate import Z80, Estimate, StepTimes
 from ddlprof.recommender.layout import Layout, require_layouts
 from ddlprof.recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
 from ddlprof.recommender.layouts.data_parallel import PRECISIONS, coefficients_of
+from ddlprof.recommender.layouts.layer import HALF_BYTES
 from ddlprof.recommender.layouts.links import fabric_of
 from ddlprof.recommender.layouts.memory import LayoutMemory, layout_memory
 from ddlprof.recommender.layouts.time import LayoutStep, LayoutTime
@@ -188,10 +189,15 @@ class LayoutPredictor:
         return self._factors[asked.alone]
 
     def _memory(self, asked: _Asked) -> LayoutMemory:
-        stages = self._time(asked).stages(asked.layout, asked.sequences)
-        return layout_memory(
-            self._model, asked.layout, asked.gpus, asked.sequences, asked.micro_batches, stages, self._fitted(asked)
-        )
+        stages, fitted = self._time(asked).stages(asked.layout, asked.sequences), self._fitted(asked)
+
+        def needed(fitted: LayoutCoefficients) -> LayoutMemory:
+            sizes = (asked.layout, asked.gpus, asked.sequences, asked.micro_batches)
+            return layout_memory(self._model, *sizes, stages, fitted)
+
+        if fitted.parameter_bytes or self.workload.software or (asked.alone.precision or "").startswith("amp"):
+            return needed(fitted)
+        return replace(needed(fitted), least=needed(replace(fitted, parameter_bytes=HALF_BYTES)).bytes)
 
     def _tokens(self, asked: _Asked) -> float:
         """Tokens of a step on all GPUs."""
@@ -248,6 +254,8 @@ class LayoutPredictor:
         if not asked.machine.network_gbps and asked.gpus > asked.per_node:
             usual = "400 Gbit/s for each GPU" if asked.machine.link == "nvlink" else "25 Gbit/s for each machine"
             lines.append(f"network not known: taken as {usual}")
+        if memory.least is not None:
+            lines.append("memory: with a copy of the weights in fp32; at the lower end, all is in 16 bit")
         if self._is_new(asked):
             lines.append(f"outside what was fitted: {asked.machine.gpu_model}")
         if self._seen:

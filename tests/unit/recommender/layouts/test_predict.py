@@ -9,6 +9,7 @@ import pytest
 
 from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.recommender import Estimate, Layout, Measurement, PredictionError, Target, Workload, predict, transformer
+from ddlprof.recommender.layouts.memory import LayoutMemory
 from ddlprof.recommender.layouts.predict import LayoutPredictor
 from ddlprof.recommender.target import default_catalog
 from tests.unit.recommender.layouts.made_up import SIZES
@@ -104,6 +105,22 @@ def test_memory_tells_what_fits() -> None:
     assert found.fits_memory
     assert found.memory_gib is not None
     assert 20 < found.memory_gib < 60
+
+
+def test_weights_may_be_in_16_bit_alone_where_neither_software_nor_precision_says() -> None:
+    """By the count, a model has 18 bytes of a parameter on one GPU, and at least 8."""
+    one = replace(TARGET, placement=(1,), grad_accum=1, layout=Layout(recompute="full"))
+
+    def memory(software: str | None, precision: str) -> LayoutMemory:
+        predictor = LayoutPredictor(replace(JOB, software=software), default_catalog())
+        return predictor.memory(replace(one, precision=precision))
+
+    found, named, autocast = memory(None, "bf16"), memory("megatron", "bf16"), memory(None, "amp-bf16")
+    assert named.needed.low_gib == pytest.approx(0.8 * named.gib)
+    assert autocast.needed.low_gib == pytest.approx(0.8 * autocast.gib)
+    assert found.gib == autocast.gib
+    states = found.weights + found.gradients + found.states
+    assert found.needed.low_gib == pytest.approx(0.8 * (found.gib - states * (1 - 8 / 18) / 2**30))
 
 
 @pytest.mark.parametrize(

@@ -231,9 +231,12 @@ class Facts:
 
     @property
     def idles(self) -> bool:
-        """Whether what is called computing on processors is mostly waiting (a sleep, a file), as far as known."""
+        """Whether what is called computing on processors is mostly waiting (a sleep, a file), as far as known.
+
+        Who waits for a processor has work for it.
+        """
         busy, share = self.host.busy_cores_per_rank, self.summary.share("compute") or 0.0
-        own = None if busy is None else busy - (self.host.other_cores or 0.0)
+        own = None if busy is None else busy - (self.host.other_cores or 0.0) + (self.host.queued_share or 0.0)
         return self.device == "cpu" and own is not None and own < THREAD_BUSY_SHARE * share
 
     @property

@@ -265,6 +265,8 @@ def test_switches_are_no_cause_where_computing_is_mostly_waiting(rule: str, know
     assert found(rule, facts(**ASLEEP | known)) == []
     assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9})) != []
     assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9, "other_cores": 0.6})) == []
+    waiting = {"busy_cores_per_rank": 0.4, "queued_share": 0.5}  # it would compute if it had a processor
+    assert (found(rule, facts(**ASLEEP | known | waiting)) != []) == (rule != "few_threads")
 
 
 def test_a_mode_for_debugging_is_critical_and_threads_that_nobody_tried_are_not() -> None:

@@ -93,10 +93,11 @@ def slowing_steps(facts: Facts) -> Issue | None:
     step = facts.mean_s("step")
     if not step or recompilation(facts) is not None:
         return None
-    waited_s = (facts.host.queued_share or 0.0) * step  # what other work may have made longer
+    waited_s = (facts.host.queued_share or 0.0) * step  # what other work may have made longer, and ...
+    of_workers = facts.starved and bool(facts.training.loader_workers)  # ... all that workers wait for is not known
     found = [
-        each for each in facts.slowing
-        if each.rank in growths or (each.beside and step - each.first_s > waited_s)
+        each for each in facts.slowing if each.rank in growths
+        or (each.beside and step - each.first_s > waited_s and not (of_workers and each.about == "data"))
     ]  # fmt: skip
     worst = max(found, key=lambda each: each.last_s - each.first_s, default=None)
     if worst is None or (gain := step - worst.first_s) < LINE_OF_STEP_SHARE * step:

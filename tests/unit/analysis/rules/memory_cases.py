@@ -33,6 +33,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "slowing_steps": [
         facts(growths=[GROWTH], slowing=[SLOWING]),
         facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)]),
+        facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)], queued_share=0.3, loader_workers=2),
+        facts(slowing=[replace(SLOWING, first_s=0.05, beside=True, about="data")], queued_share=0.3, loader_workers=0),
     ],
     "kept_graphs": [facts(kept_graphs=4), facts(kept_graphs=3, peak_rises=2.0**23)],
     "retained_graphs": [facts(retained_graphs=True)],
@@ -64,6 +66,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(growths=[GROWTH], slowing=[SLOWING], recompiled=COMPILED),
         facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)]),
         facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)], queued_share=0.6),
+        facts(slowing=[replace(SLOWING, first_s=0.05, beside=True, about="data")], queued_share=0.3, loader_workers=2),
     ],
     "kept_graphs": [
         facts(),

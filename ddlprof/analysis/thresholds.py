@@ -75,6 +75,7 @@ FLOPS_PER_BYTE = 200.0  # of 16 bits on tensor cores, by data sheets: V100 139, 
 ANOMALY_SHARE = 0.5  # of the looks while it computes: fewer are a search for one NaN that has ended
 ANOMALY_NODE_S = 30e-6  # an operator takes 30 to 50 us longer in anomaly mode, for its stack of Python
 ARITHMETIC_FLOPS = 1e9  # a second: one core reaches ten times as much; with less, launching operators takes the time
+SUBNORMAL_TIMES = 2.0  # of the time of other products: less may be other work on the machine
 THREADED_OPERATOR_S = 200e-6  # dividing an operator among threads costs 5 to 20 us
 LOOPED_TENSORS = 50  # with fewer, the loop around their operators takes little of an update
 LOOPED_TENSOR_S = 500e-6  # for a parameter: ten operators and more, each launched from Python in 5 to 20 us

@@ -28,6 +28,8 @@ PROFILER, TRACEMALLOC, BLOCKING, DETAIL = DEBUG_MODES = (
     "TORCH_DISTRIBUTED_DEBUG",
 )
 """What is meant for debugging, and slows a training down as long as it is on."""
+SUBNORMAL_GRADIENTS, SUBNORMAL_STATES = "gradients", "states of the optimizer"
+"""What is subnormal where backwards alone are slow, or updates alone."""
 IMPORTED = "import:"
 """The beginning of the job id of runs that were made from traces."""
 
@@ -148,6 +150,12 @@ class TrainingFacts:
     """Whether the only backward of each first step kept its graph (`retain_graph=True`), which was let go later."""
     evaluates_with_gradients: Shared[bool | None] = None
     """Whether the trained model was evaluated with gradients; None: not known."""
+    subnormal_share: Shared[float | None] = None
+    """The share of numbers near the smallest float32 at the last look, of a training on processors."""
+    subnormal_of: str | None = None
+    """What they are numbers of: gradients, parameters, states of the optimizer; empty: of nothing."""
+    subnormal_times: Shared[float | None] = None
+    """How many times as long products of all gradients (parameters, states) took as those of other numbers."""
     launch_us: float | None = None
     """Microseconds that the host of rank 0 takes to launch a small operator, timed when the training had ended."""
 

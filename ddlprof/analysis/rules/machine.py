@@ -9,6 +9,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.pauses import recompilation
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
+from ddlprof.analysis.rules.switches import subnormals
 from ddlprof.analysis.thresholds import (
     COPIED_BYTES,
     FINDING_STEPS,
@@ -91,7 +92,7 @@ def slowing_steps(facts: Facts) -> Issue | None:
     """Finds steps that become slower all the time: what is kept, or done once more, is gone through in every step."""
     growths = {growth.rank: growth for growth in facts.devices.growths}
     step = facts.mean_s("step")
-    if not step or recompilation(facts) is not None:
+    if not step or recompilation(facts) is not None or subnormals(facts) is not None:
         return None
     waited_s = (facts.host.queued_share or 0.0) * step  # what other work may have made longer, and ...
     of_workers = facts.starved and bool(facts.training.loader_workers)  # ... all that workers wait for is not known
@@ -248,7 +249,7 @@ MEMORY_RULES = (
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain",
          "what is kept, or done once more, is gone through again in every step; more or longer samples make backward "
          "longer, and a machine that others use more and more keeps nothing", SLOWED_STEPS,
-         "`recompilation` speaks, or it may all be waiting for a processor", slowing_steps),
+         "`recompilation` or `subnormals` speaks, or it may all be waiting for a processor", slowing_steps),
     Rule("kept_graphs", "Losses or outputs are kept with their graphs",
          f"graphs of {KEPT_GRAPHS} of the first 4 steps that are alive many steps later; a warning if the most memory "
          f"that a rank has held rises by {gib(GROWTH_BYTES)} and {percent(GROWTH_SHARE)} in the steady steps",

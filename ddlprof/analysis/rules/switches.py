@@ -18,12 +18,20 @@ from ddlprof.analysis.thresholds import (
     LINE_SAMPLES,
     LOOPED_TENSOR_S,
     LOOPED_TENSORS,
+    SUBNORMAL_TIMES,
     THREAD_BUSY_SHARE,
     THREADED_OPERATOR_S,
     WARN_SHARE,
 )
 from ddlprof.base.units import count, gib, percent, significant
-from ddlprof.model.manifest import BLOCKING, DETAIL, PROFILER, TRACEMALLOC
+from ddlprof.model.manifest import (
+    BLOCKING,
+    DETAIL,
+    PROFILER,
+    SUBNORMAL_GRADIENTS,
+    SUBNORMAL_STATES,
+    TRACEMALLOC,
+)
 from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES
 from ddlprof.model.source_locations import BETWEEN
 
@@ -232,6 +240,31 @@ def deterministic(facts: Facts) -> Issue | None:
                  severity="info")  # fmt: skip
 
 
+def subnormals(facts: Facts) -> Issue | None:
+    """Finds numbers so small that the processor computes with them in microcode."""
+    kind, share, times = facts.training.subnormal_of, facts.training.subnormal_share, facts.training.subnormal_times
+    step = facts.mean_s("step")
+    if not kind or not share or (times or 0.0) < SUBNORMAL_TIMES or not step or not _computes(facts):
+        return None
+    assert times is not None
+    part = {SUBNORMAL_STATES: "compute_optimizer", SUBNORMAL_GRADIENTS: "compute_backward"}.get(kind)
+    slowed = facts.mean_s(part) if part else None
+    gain = (passes_s(facts) if slowed is None else slowed) * (1 - 1 / times)
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"{percent(share)} of the {kind} are below 1e-30, so that products with them are subnormal (below 1.2e-38), "
+        f"with which this processor computes slowly: those of the {kind} take {significant(times, 2)} times as long "
+        "as others"
+    )
+    action = (
+        "torch.set_flush_denormal(True) at the start of the script, which takes such numbers for zero (for the thread "
+        "that calls it: also at the start of each other thread that trains)"
+    )
+    return Issue(f"{kind} are so small that computing with them is slow", evidence, action, facts.steady_steps,
+                 gain / step, gain_s=gain, about="compute", part=part if slowed is not None else None)  # fmt: skip
+
+
 def few_threads(facts: Facts) -> Issue | None:
     """Finds a job that computes on few threads of a machine whose other cores have nothing to do."""
     threads, cores, busy = facts.training.cpu_threads, facts.host.cores_per_rank, facts.host.busy_cores_per_rank
@@ -432,6 +465,12 @@ RULES = (
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),
+    Rule("subnormals", "Numbers are so small that the processor computes with them slowly",
+         f"products of samples of all gradients, parameters or states of optimizers take {SUBNORMAL_TIMES:g} times as "
+         f"long as others, on the processor itself; {percent(LINE_OF_STEP_SHARE)} of the step to gain, and {_MOSTLY}",
+         "many processors take no longer for them, and other work on the machine may be what took the time",
+         FINDING_STEPS,
+         "nobody looked, or the job trains on a device", subnormals),
     Rule("few_threads", "torch computes on few threads, and the other cores are idle",
          f"half of a rank's cores or fewer, {FREE_CPU_PERCENT:.0f} % of the cores busy, {_MOSTLY}, and "
          f"{1e6 * THREADED_OPERATOR_S:.0f} µs for an operator",

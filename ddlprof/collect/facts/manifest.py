@@ -79,6 +79,8 @@ def update_manifest(
     _add_input(training, probe)
     training.interpreter_hook, training.debug_modes = probe.switches.interpreter_hook, probe.switches.debug_modes
     training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
+    if (subnormal := probe.subnormals.found) is not None:
+        training.subnormal_of, training.subnormal_share, training.subnormal_times = subnormal
     training.evaluates_with_gradients = assembler.evaluates_with_gradients
     training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained
     _add_optimizer(manifest, probe)

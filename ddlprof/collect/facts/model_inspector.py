@@ -19,6 +19,7 @@ from ddlprof.collect.drops import FACT
 from ddlprof.collect.facts.ddp_switches import DdpSwitches
 from ddlprof.collect.facts.kept_graphs import KeptGraphs
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
+from ddlprof.collect.facts.subnormals import Subnormals
 from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.loader.batch_parts import BatchParts
@@ -81,6 +82,7 @@ class ModelInspector:
         self.switches = Switches()
         self.needless = NeedlessGradients()
         self.kept_graphs = KeptGraphs()
+        self.subnormals = Subnormals()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
@@ -103,18 +105,10 @@ class ModelInspector:
     def at_update(self, updates: int) -> None:
         """Called in the training thread after the first updates, and then ever more rarely."""
         attempt(self.switches.look_at_hooks)
-        try:
-            self.ddp.look(sys.modules["torch"], self._alive(), updates)
-        except Exception as error:
-            self.failed("ddp", error)
-        try:
-            self.needless.look(updates)
-        except Exception as error:
-            self.failed("needless gradients", error)
-        try:
-            self.kept_graphs.look(updates)
-        except Exception as error:
-            self.failed("kept graphs", error)
+        attempt(lambda: self.ddp.look(sys.modules["torch"], self._alive(), updates), "ddp", self.failed)
+        attempt(lambda: self.needless.look(updates), "needless gradients", self.failed)
+        attempt(lambda: self.kept_graphs.look(updates), "kept graphs", self.failed)
+        attempt(self.subnormals.look, "subnormal numbers", self.failed)
 
     def mark_graph(self, made: Any) -> None:
         """Called in the first steps with what an outermost forward returns, and with the roots of a backward."""
@@ -205,6 +199,7 @@ class ModelInspector:
     def update_begin(self, optimizer: Any) -> None:
         """Called when an outermost update begins. Reads the optimizer if this is the step whose operators are read."""
         attempt(lambda: self.needless.update(optimizer))
+        attempt(lambda: self.subnormals.update(optimizer))
         if self.recorder.boundaries < COUNTED_UPDATE:
             self._first_optimizer = id(optimizer)
         elif self._in_round:

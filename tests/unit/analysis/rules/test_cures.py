@@ -34,6 +34,7 @@ from tests.unit.analysis.rules.test_rules import (
     REPEATED,
     SIZES,
     SPEAKS,
+    UNDERFLOWS,
     UPDATING,
     after_backward,
     at_line,
@@ -53,6 +54,9 @@ from tests.unit.analysis.rules.test_rules import (
         ("recomputation", facts(**CHECKPOINTED), 97 / 4),
         ("gradient_loop", facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.8)), 12),
         ("half_precision", facts(UPDATING, **HALF), 33.5),
+        ("subnormals", facts(PASSING, **UNDERFLOWS), 0.8 * 50),  # backward, the update, both passes
+        ("subnormals", facts(UPDATING, **UNDERFLOWS | {"subnormal_of": "states of the optimizer"}), 0.8 * 30),
+        ("subnormals", facts(UPDATING, **UNDERFLOWS | {"subnormal_of": "parameters"}), 0.8 * 67),
         ("needless_gradients", facts(UPDATING, **NEEDLESS), 33.5),
         ("needless_gradients", facts(UPDATING, **DROPPED), 0.2 * 67),
         ("repeated_backward", facts(PASSING, **REPEATED), 0.6 * 50),

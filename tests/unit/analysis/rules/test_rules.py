@@ -75,6 +75,9 @@ HOT = ThrottledDevice(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
 
 
 ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
+UNDERFLOWS: dict[str, Any] = {
+    "device": "cpu", "subnormal_of": "gradients", "subnormal_share": 0.2, "subnormal_times": 5.0,
+}  # fmt: skip
 PASSING: dict[str, float | None] = {
     "compute": 97.0, "compute_backward": 50.0, "compute_optimizer": 3.0, "data": 1.0, "other": 2.0,
 }  # fmt: skip
@@ -177,6 +180,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
+    "subnormals": [facts(**UNDERFLOWS), facts(PASSING, **UNDERFLOWS | {"subnormal_of": "parameters"})],
     "deterministic": [facts(deterministic=True)],
     "debug_modes": [facts(debug_modes="torch.profiler"), facts(debug_modes="CUDA_LAUNCH_BLOCKING"),
                     ddp(5, debug_modes="TORCH_DISTRIBUTED_DEBUG"),
@@ -279,6 +283,9 @@ SILENT: dict[str, list[Facts]] = {
     "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
                          facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
                          facts(**DOUBLE, lag_share=0.01)],
+    "subnormals": [facts(**UNDERFLOWS | {"subnormal_times": 1.5}), facts(**UNDERFLOWS | {"subnormal_share": 0.0}),
+                   facts(**UNDERFLOWS | {"subnormal_of": ""}), facts({"compute": 40.0, "data": 60.0}, **UNDERFLOWS),
+                   facts(PASSING, **UNDERFLOWS | {"subnormal_of": "states of the optimizer"})],  # 3 of 100 ms
     "debug_modes": [facts(), facts(debug_modes=""), facts(debug_modes="tracemalloc")],  # the device has enough to do
     "interpreter_hook": [facts(device="cpu"), facts(device="cpu", interpreter_hook=""),
                          facts(device="cpu", interpreter_hook="call: C", debug_modes="torch.profiler"),

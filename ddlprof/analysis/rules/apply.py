@@ -22,6 +22,7 @@ from ddlprof.analysis.rules import (
     pipeline,
     ranks,
     switches,
+    updates,
 )
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
@@ -30,7 +31,7 @@ from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD
 GROUPS: dict[str, tuple[Rule, ...]] = {
     "Input": input.RULES + data_lines.RULES,
     "Communication": communication.RULES + own_communication.RULES,
-    "Computing": compute.RULES + switches.RULES,
+    "Computing": compute.RULES + switches.RULES + updates.RULES,
     "Ranks": ranks.RULES,
     "Pipelines": pipeline.RULES,
     "Experts": experts.RULES,

@@ -8,7 +8,7 @@ from math import ceil
 from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.rules.switches import SPARSE_EMBEDDING, may_be_sparse, unused_rows
+from ddlprof.analysis.rules.updates import SPARSE_EMBEDDING, may_be_sparse, unused_rows
 from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
     FINDING_STEPS,

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     ANOMALY_NODE_S,
     ANOMALY_SHARE,
     ARITHMETIC_FLOPS,
-    FEW_ROWS,
     FINDING_STEPS,
     FREE_CPU_PERCENT,
     FREE_MEMORY_SHARE,
     LINE_OF_STEP_SHARE,
-    LINE_SAMPLES,
-    LOOPED_TENSOR_S,
-    LOOPED_TENSORS,
     SUBNORMAL_TIMES,
     THREAD_BUSY_SHARE,
     THREADED_OPERATOR_S,
@@ -32,25 +26,13 @@ from ddlprof.model.manifest import (
     SUBNORMAL_STATES,
     TRACEMALLOC,
 )
-from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES
-from ddlprof.model.source_locations import BETWEEN
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
-_FOREACH_GAIN = 1 / 3
-"""The part of an update that its loop takes on processors beyond the operators, which stay the same with `foreach`."""
-
 _NODES_OF_A_LAYER = 5
 """Those of a linear layer with its bias and an activation."""
 _HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 """Types of 16 bits by their names in the manifest."""
-_OWN_GAIN = 0.5
-"""The part of a loop of small operators that is less with lists of tensors."""
-SPARSE_EMBEDDING = (
-    "nn.Embedding(..., sparse=True), and its weight outside of clip_grad_norm_ and in an optimizer of its own "
-    "(torch.optim.SparseAdam, or SGD or Adagrad without weight_decay), as others refuse sparse gradients"
-)
-"""Advice for tables of which a step looks up few rows."""
 
 
 def _computes(facts: Facts) -> bool:
@@ -289,123 +271,6 @@ def few_threads(facts: Facts) -> Issue | None:
                  severity="warning" if gain > WARN_SHARE * step else "info")  # fmt: skip
 
 
-def optimizer_loop(facts: Facts) -> Issue | None:
-    """Finds an update that goes through the parameters one after the other."""
-    tensors, step, update = facts.training.optimizer_tensors, facts.mean_s("step"), facts.mean_s("compute_optimizer")
-    switch, name = facts.training.optimizer_switch, facts.training.optimizer
-    if not step or not update or not name:
-        return None
-    if facts.training.optimizer_loops is None:
-        return _own_loop(facts, update, step)
-    if not facts.training.optimizer_loops or not switch:
-        return None
-    known = OPTIMIZER_UPDATES.get(name.lower())
-    gain = 0.0
-    if switch == FUSED and known is not None and known.fused:
-        gain = update * (1 - known.fused / known.foreach)
-    elif switch == FOREACH and (tensors or 0) >= LOOPED_TENSORS:
-        gain = update * _FOREACH_GAIN
-    if gain < LINE_OF_STEP_SHARE * step:
-        return None
-    evidence = (
-        f"the update takes {facts.scale.time(update)} of a step: {name} goes through "
-        f"{count(tensors or 0, 'parameter')} one after the other"
-    )
-    return Issue("the optimizer is a loop in Python", evidence,
-                 f"torch.optim.{name}(..., {switch}=True): the same update in one call", facts.steady_steps,
-                 gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
-
-
-def _own_loop(facts: Facts, update: float, step: float) -> Issue | None:
-    """The issue of an optimizer of the script's own, by the samples of the loops that it was in."""
-    loop = next((source for source in facts.updating.shares if source.sure), None)
-    tensors = facts.training.optimizer_tensors or 0
-    if loop is None or tensors < LOOPED_TENSORS or update > tensors * LOOPED_TENSOR_S:
-        return None
-    gain = update * loop.share * _OWN_GAIN
-    if gain < LINE_OF_STEP_SHARE * step:
-        return None
-    evidence = (
-        f"the update takes {facts.scale.time(update)} of a step, {percent(loop.share)} of it in the loop at "
-        f"{loop.place.text} over {count(tensors, 'parameter')} (of {facts.updating.samples} stack samples)"
-    )
-    return Issue("the optimizer is a loop in Python", evidence,
-                 "the same operations on lists of all parameters at once (torch._foreach_mul_, torch._foreach_add_), "
-                 "or an optimizer of torch's with fused=True", facts.steady_steps, gain / step, gain_s=gain,
-                 about="compute", part="compute_optimizer")  # fmt: skip
-
-
-def gradient_loop(facts: Facts) -> Issue | None:
-    """Finds a loop of the script over the gradients, between backward and update."""
-    step, update, tensors = facts.mean_s("step"), facts.mean_s("compute_optimizer"), facts.training.optimizer_tensors
-    after = facts.after_backward
-    loops = [each for each in after.shares if each.place.what == BETWEEN]
-    line = next((each for each in [*loops, *after.wider] if each.sure and each.place.what == BETWEEN), None)
-    if not step or not update or line is None or (tensors or 0) < LOOPED_TENSORS or tensors is None:
-        return None
-    share = sum(each.share for each in loops)
-    awake = 1 - (facts.host.queued_share or 0.0)
-    gain = update * share * _OWN_GAIN
-    if update * awake > tensors * LOOPED_TENSOR_S or gain < LINE_OF_STEP_SHARE * step:
-        return None
-    evidence = (
-        f"{facts.scale.time(update * share)} of a step are in loops of the script between backward and update, most "
-        f"at {line.place.text}, for {count(tensors, 'parameter')} (of {after.samples} stack samples)"
-    )
-    return Issue("gradients are gone through in a loop in Python", evidence,
-                 "all gradients at once: torch.nn.utils.clip_grad_norm_(model.parameters(), most), or "
-                 "torch._foreach_norm and torch._foreach_mul_ on the list of them, and one .item() for all",
-                 facts.steady_steps, gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
-
-
-def dense_embedding(facts: Facts) -> Issue | None:
-    """Finds updates of all rows of an embedding of which a batch uses few."""
-    step, update = facts.mean_s("step"), facts.mean_s("compute_optimizer")
-    updated = sum(each.shape[0] * each.count for each in facts.operators if each.kind == "optimizer")
-    plain = facts.training.strategy in (None, "none", "ddp") and may_be_sparse(facts)
-    if not step or not update or not updated or not plain:
-        return None
-    unused, rows, used = unused_rows(facts)
-    share = min(1.0, unused / updated)
-    if share * update < LINE_OF_STEP_SHARE * step:
-        return None
-    evidence = (
-        f"the update takes {facts.scale.time(update)} a step, {percent(share)} of it for rows of embeddings that no "
-        f"sample of the step looks up: of {rows:,} rows at most {used:,}"
-    )
-    action = f"{SPARSE_EMBEDDING}: it moves the rows of the step only, so that others keep their momentum"
-    return Issue("the update goes through all rows of an embedding", evidence, action, facts.steady_steps,
-                 share * update / step, gain_s=share * update, about="compute")  # fmt: skip
-
-
-def may_be_sparse(facts: Facts) -> bool:
-    """Whether sparse gradients need not go over a backend that refuses them, as NCCL does."""
-    return facts.world_size == 1 or facts.training.backend in ("gloo", "cpu:gloo")
-
-
-def unused_rows(facts: Facts) -> tuple[float, int, int]:
-    """The elements of embeddings in rows that no sample of a step of any rank looks up, and of the largest of these
-    tables its rows and those that a step looks up at most.
-
-    Tables of one size count as one, as several lookups of one table cannot be told from them.
-    """
-    lookups, times = defaultdict[tuple[int, int], float](float), facts.world_size * (facts.training.micro_batches or 1)
-    for each in facts.operators:
-        if each.name == "embedding_dense_backward" and each.fixed_bytes:
-            width = each.shape[1]
-            rows = round(each.fixed_bytes / (width * ELEMENT_BYTES.get(each.dtype, 4)))
-            lookups[rows, width] += each.shape[0] * each.count * times
-    # A table that is also the weight of a product, as in language models, has gradients in all rows.
-    products = [set(each.shape) for each in facts.operators if each.flops]
-    tables = [
-        (rows, round(used), width)
-        for (rows, width), used in lookups.items()
-        if rows >= FEW_ROWS * used and not any({rows, width} <= product for product in products)
-    ]
-    largest = max(tables, default=(0, 0, 0))
-    return sum((rows - used) * width for rows, used, width in tables), *largest[:2]
-
-
 def recomputation(facts: Facts) -> Issue | None:
     """Finds activation checkpointing where memory is free."""
     again, backward = facts.model.recomputed_flops_per_sample, facts.model.backward_flops_per_sample
@@ -429,7 +294,6 @@ def recomputation(facts: Facts) -> Issue | None:
 
 
 _MOSTLY = f"computing is {percent(_COMPUTES_SHARE)} of the step and keeps {percent(THREAD_BUSY_SHARE)} of a thread busy"
-_CHANGED = "a switch is changed in minutes"
 
 RULES = (
     Rule("padding", "Tokens of padding are computed", f"{percent(WARN_SHARE)} of the step, and {_MOSTLY}",
@@ -448,7 +312,8 @@ RULES = (
          "the job trains on a device, or the system does not tell what the processor has", half_precision),
     Rule("needless_gradients", "Gradients are computed that no optimizer uses: of parameters that nothing updates, or "
          "set to zero before the update",
-         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step", _CHANGED, FINDING_STEPS,
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step",
+         "a switch is changed in minutes", FINDING_STEPS,
          "the graph was not read, the parameters have changed since, another optimizer than those of the first steps "
          "has them, or the strategy is neither none nor DDP", needless_gradients),
     Rule("debug_modes", "A profiler of torch's, tracemalloc, blocking launches or checks of collectives are left on",
@@ -478,22 +343,6 @@ RULES = (
          "faster longer ones are", FINDING_STEPS,
          "the autograd graph was not read, the training waits for processors, or the job trains on a device",
          few_threads),
-    Rule("optimizer_loop", "The update is a loop over the parameters", f"{percent(LINE_OF_STEP_SHARE)} of the step to "
-         "gain, by what the operators of both forms read and write", _CHANGED, FINDING_STEPS,
-         "the optimizer has neither a fused nor a foreach form, or is not torch's and no loop of its own was seen",
-         optimizer_loop),
-    Rule("gradient_loop", "The script goes through the gradients in a loop",
-         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the stack samples between backward and update, a "
-         f"third of them for certain in one loop or from one line; {LOOPED_TENSORS} parameters, less than "
-         f"{1e6 * LOOPED_TENSOR_S:.0f} µs for each", "with more for each, its operators take the time, not the loop",
-         FINDING_STEPS, f"fewer than {LINE_SAMPLES} stack samples were taken, or no loop has a third for certain",
-         gradient_loop),
-    Rule("dense_embedding", "The update goes through all rows of an embedding",
-         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the elements of tables of which a step of all ranks "
-         f"looks up less than one row in {FEW_ROWS}; tables of one size count as one",
-         "moments and weights of all rows are read and written for a few", FINDING_STEPS,
-         "the operators were not read, the table is also the weight of a product, parameters are divided among the "
-         "ranks, or several ranks have another backend than gloo", dense_embedding, trains_otherwise=True),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
          "was never used, or on processors as much of the machine's is free as the process has",

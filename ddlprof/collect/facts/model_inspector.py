@@ -108,7 +108,7 @@ class ModelInspector:
         attempt(lambda: self.ddp.look(sys.modules["torch"], self._alive(), updates), "ddp", self.failed)
         attempt(lambda: self.needless.look(updates), "needless gradients", self.failed)
         attempt(lambda: self.kept_graphs.look(updates), "kept graphs", self.failed)
-        attempt(self.subnormals.look, "subnormal numbers", self.failed)
+        attempt(lambda: self.subnormals.look(updates), "subnormal numbers", self.failed)
 
     def mark_graph(self, made: Any) -> None:
         """Called in the first steps with what an outermost forward returns, and with the roots of a backward."""

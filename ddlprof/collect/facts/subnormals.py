@@ -17,8 +17,10 @@ from ddlprof.model.manifest import SUBNORMAL_GRADIENTS, SUBNORMAL_STATES
 from ddlprof.operators.parameters import parameters_of
 from ddlprof.torch_private import engine
 
-_OPTIMIZERS, _PARAMETERS = 4, 32
-"""At how many optimizers it looks, and at how many of their parameters, the largest ones."""
+_OPTIMIZERS, _PARAMETERS = 4, 16
+"""At how many optimizers it looks, and at how many of their parameters, the largest ones: a millisecond for all."""
+_FIRST_UPDATE = 16
+"""Before this one it does not look, as the first steps are looked at in many other ways."""
 _SIDE, _TIMES = 64, 5
 """The rows and columns of the matrices of samples, and how often products of them are timed."""
 SMALL = 1e-30
@@ -50,10 +52,10 @@ class Subnormals:
         if len(self._optimizers) < _OPTIMIZERS:
             self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
-    def look(self) -> None:
-        """Looks once. Must be called in the training thread: each thread has its own switch for such numbers."""
+    def look(self, updates: int) -> None:
+        """Looks once, after so many updates. Call it in the training thread: each has its own switch for them."""
         torch: Any = sys.modules["torch"]
-        if engine.dispatch_modes(torch)():  # it would see what we compute
+        if updates < _FIRST_UPDATE or engine.dispatch_modes(torch)():  # which would see what we compute
             return
         if sys.float_info.min * 0.5 == 0.0:  # the processor takes such numbers for zero, as it was told to
             self.found = Subnormal()

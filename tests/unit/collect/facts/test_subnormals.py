@@ -35,7 +35,7 @@ def trained(scale: float = 1.0) -> tuple[nn.Module, torch.optim.Optimizer]:
 def looked(optimizer: torch.optim.Optimizer) -> Subnormal | None:
     seen = Subnormals()
     seen.update(optimizer)
-    seen.look()
+    seen.look(16)
     return seen.found
 
 
@@ -52,7 +52,14 @@ def timed(monkeypatch: pytest.MonkeyPatch, slow: float = 9.0) -> None:
 
 def test_numbers_of_no_training_are_looked_at() -> None:
     seen = Subnormals()
-    seen.look()
+    seen.look(16)
+    assert seen.found is None
+
+
+def test_the_first_updates_are_not_slowed_down() -> None:
+    seen = Subnormals()
+    seen.update(trained()[1])
+    seen.look(8)
     assert seen.found is None
 
 
@@ -124,10 +131,10 @@ def test_nothing_of_the_script_is_kept_alive() -> None:
     model, optimizer = trained()
     seen = Subnormals()
     seen.update(optimizer)
-    seen.look()
+    seen.look(16)
     refs: list[weakref.ref[object]] = [weakref.ref(model), weakref.ref(optimizer)]
     del model, optimizer
     gc.collect()
     assert [ref() for ref in refs] == [None, None]
-    seen.look()
+    seen.look(16)
     assert seen.found is None

@@ -117,9 +117,15 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     about = "comm" if moving else verdict.stall or "compute"
     chosen = next((finding for finding in findings if finding.about == about), None)
     if same is not None and same.about is not None and verdict.stall is not None:
-        gains_more = moving and chosen is not None and (chosen.gain_s or 0.0) > (same.gain_s or 0.0)
-        return chosen if gains_more else same
+        return chosen if moving and chosen is not None and _is_more(chosen, same) else same
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
+
+
+def _is_more(one: Finding, other: Finding) -> bool:
+    """Whether a finding gains more than another one; where it is not known what it gains, concerns more of the step."""
+    if one.gain_s is None:
+        return (one.share or 0.0) > (other.share or 0.0)
+    return one.gain_s > (other.gain_s or 0.0)
 
 
 def _with_cause(why: str, verdict: Verdict, own: Finding, facts: Facts) -> str:

@@ -25,6 +25,12 @@ from ddlprof.model.issuers import BUFFERS, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
 _ALL_GRADIENTS = 0.5
 """A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
 _NO_MORE = 1.5
+_WHOLE_MODEL = 0.95
+"""The share of the model's bytes from which on a line sends all of its weights, or of its gradients."""
+_KEPT_BY_DDP = (
+    "if these are weights or gradients, without it: DDP starts all ranks with the weights of rank 0 and gives all the "
+    "same gradients in backward, so that they stay the same; buffers go before each forward (broadcast_buffers=True)"
+)
 GATHER_LESS = "where only sums or means of it over all ranks are used, all_reduce of those of each rank"
 """Advice for a line that gathers."""
 _WHOLE = 0.05
@@ -126,10 +132,16 @@ def many_messages(facts: Facts) -> Issue | None:
     evidence += f"{1e6 * line.fastest_s:.0f} µs each; computing waits {facts.scale.time(line.moving_s)} for them"
     evidence += f", and {facts.scale.time(other_s)} a step are at that line itself" if other_s else ""
     together = "one message for all that is known at one time: torch.cat the tensors, and all_reduce the result"
-    action = f"{_or_ddp(together)}" if _may_be_gradients(facts, line) else together
+    action, gain = together, gain + other_s * (1 - enough / line.number)
+    if _may_be_gradients(facts, line):
+        action = _or_ddp(together)
+    elif _is_kept_by_ddp(facts, line):
+        action, gain = f"{_KEPT_BY_DDP}; otherwise {together}", line.moving_s + other_s
+    elif "gather" in line.ops:
+        action = f"in every Nth step only; {GATHER_LESS}; otherwise {together}"
     return Issue("the script sends many small messages", evidence, f"{line.text}: {action}", facts.steady_steps,
                  share_of_step(facts, line.moving_s + other_s), about="other" if other_s > line.moving_s else "comm",
-                 gain_s=gain + other_s * (1 - enough / line.number))  # fmt: skip
+                 gain_s=gain)  # fmt: skip
 
 
 def own_messages(facts: Facts) -> Issue | None:
@@ -145,6 +157,9 @@ def own_messages(facts: Facts) -> Issue | None:
         title, gain = "the ranks wait at a barrier of the script", line.moving_s
         action = f"{line.text}: without it, as DDP and all collectives wait for one another; a barrier is needed where "
         action += "a rank reads a file that another one writes"
+    elif _is_kept_by_ddp(facts, line):
+        title = "the script sends as much as the whole model has, beside DDP"
+        action, gain = f"{line.text}: {_KEPT_BY_DDP}", line.moving_s
     elif passes > 1 and line.is_outside and round(times) >= 1 and abs(times - round(times)) <= _WHOLE * times:
         title = "the script communicates in each micro-batch"
         action = f"{line.text}: once an update, in the last of {passes} micro-batches, of their sum"
@@ -215,6 +230,15 @@ def _may_be_gradients(facts: Facts, line: _Line) -> bool:
     if not gradients or facts.issued.of(REDUCER) or facts.training.strategy not in (None, "none", "other"):
         return False
     return line.ops == "allreduce" and _ALL_GRADIENTS * gradients <= line.bytes <= _NO_MORE * gradients
+
+
+def _is_kept_by_ddp(facts: Facts, line: _Line) -> bool:
+    """Whether a line adds up or broadcasts as much as all weights have, though DDP adds up all gradients."""
+    gradients, exchanges = facts.model.gradient_bytes, facts.exchanges
+    if not gradients or not exchanges or facts.training.strategy != "ddp" or not line.is_outside:
+        return False
+    same = all(each.op.startswith(("allreduce", "broadcast")) for each in line.kinds)
+    return same and exchanges >= _WHOLE_MODEL and _WHOLE_MODEL * gradients <= line.bytes <= _NO_MORE * gradients
 
 
 def _or_ddp(otherwise: str) -> str:

@@ -32,6 +32,10 @@ _MODULES = {
     **dict.fromkeys(("torch.distributed.pipelining", "torch.distributed.checkpoint", *packages.COMPILED), ""),
 }
 """Who issues what functions of these packages of torch issue; empty: not told. The first that fits counts."""
+_ASKED = (issuers.TENSOR, issuers.FSDP, issuers.FSDP2)
+"""Issuers that a line of the script may ask for whole tensors: `full_tensor()`, `summon_full_params`."""
+_PASSES = (_FORWARD, "torch.autograd.graph", "torch._tensor", "torch.optim", "torch.distributed.optim")
+"""Packages that lead there in forward, backward and update."""
 _OF_OBJECTS = frozenset((
     "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
     "recv_object_list",
@@ -113,8 +117,23 @@ def issuer_of(stack: Stack, op: str, places: CodeLocator, update: Sequence[Posit
         what = next((what for module, what in _MODULES.items() if _is_in(frame.module, module)), None)
         if what == issuers.REDUCER and op.startswith("broadcast"):
             what = issuers.BUFFERS
+        if what in _ASKED and (line := _asking(frames[number:], places)) is not None:
+            return SourceLocation(places.text(line), issuers.SCRIPT, places.caller(places.inside(stack, update)))
         if what is not None:
             return SourceLocation("", what) if what else None
+    return None
+
+
+def _asking(frames: Stack, places: CodeLocator) -> StackFrame | None:
+    """The script's line that asks for the whole of a tensor outside of forward, backward and update; else None."""
+    for frame in frames:
+        owner = _owner(frame, places)
+        if owner == USER:
+            return frame if _inside(frames) == issuers.SCRIPT else None
+        if (owner == INSTALLED and places.package(frame.code.co_filename) != "torch") or any(
+            _is_in(frame.module, each) for each in _PASSES
+        ):
+            return None
     return None
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.rules.apply import RULES, apply_rules
+from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import issuers
 from ddlprof.model.source_locations import SourceLocation
+from tests.golden.runs import MS
 from tests.unit.analysis.rules.loop_cases import line
 from tests.unit.analysis.rules.made_up import ddp
-from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, SCATTERED, at_line, by, found
+from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, GRADIENTS, SCATTERED, at_line, by, found
 
 
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:
@@ -75,6 +78,33 @@ def test_many_messages_are_told_once_with_all_that_their_line_takes() -> None:
     assert finding.rule == "many_messages"
     assert finding.evidence.endswith("computing waits 20 ms for them, and 2 ms a step are at that line itself")
     assert finding.share == pytest.approx(0.2 + 0.02)
+
+
+KEPT: dict[str, Any] = {"gradient_bytes": 20_000_000, "comm": CommTotals(30 * MS, None, ["allreduce"])}
+
+
+@pytest.mark.parametrize(("op", "fastest_s", "rule"), [
+    ("broadcast", None, "own_messages"), ("allreduce", 4e-4, "many_messages"),
+])  # fmt: skip
+def test_what_ddp_keeps_the_same_need_not_be_sent(op: str, fastest_s: float | None, rule: str) -> None:
+    of_ddp = replace(GRADIENTS, bytes=2e7)
+    sent = replace(at_line(40, 2.1e7, 0.02), op=op, fastest_s=fastest_s)
+    (finding,) = found(rule, by(sent, of_ddp, **KEPT))
+    assert "without it: DDP starts all ranks with the weights of rank 0" in finding.next
+    assert finding.gain_s == pytest.approx(0.02)
+    for given in (
+        by(replace(sent, bytes=1e7), of_ddp, **KEPT),  # a part of the model, such as the ranks' own layers
+        by(replace(sent, bytes=3.5e7), of_ddp, **KEPT),
+        by(replace(sent, place=SourceLocation("model.py:9 f", issuers.IN_FORWARD)), of_ddp, **KEPT),
+        by(sent, of_ddp, **KEPT | {"comm_hook": "a hook"}),  # which may leave weights apart
+        by(sent, replace(of_ddp, bytes=1e6), **KEPT),  # DDP has a part of the model
+    ):
+        assert all("without it: DDP" not in each.next for each in found(rule, given))
+
+
+def test_what_is_gathered_in_small_messages_may_be_added_up() -> None:
+    (finding,) = found("many_messages", by(replace(at_line(60, 5e4), op="allgather")))
+    assert "all_reduce of those of each rank; otherwise one message" in finding.next
 
 
 def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:

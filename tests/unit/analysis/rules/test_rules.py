@@ -151,6 +151,7 @@ LOOPING: dict[str, Any] = {
 }  # fmt: skip
 ACCUMULATING: dict[str, Any] = {
     "device": "cpu", "micro_batches": 16, "batch_per_rank": 1, "graph_nodes": 200, "compiled": False,
+    "repeated_share": 0.0,
 }  # fmt: skip
 SMALL_PASSES: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 1.0, "data": 1.0, "other": 2.0}
 SINGLE: dict[str, Any] = ACCUMULATING | {"micro_batches": None, "graph_nodes": 3000}
@@ -391,8 +392,9 @@ SILENT: dict[str, list[Facts]] = {
                     facts(SMALL_PASSES, **SINGLE | {"batch_per_rank": 4}), facts(SMALL_PASSES, **ACCUMULATING),
                     facts({"compute": 15.0, "data": 83.0, "other": 2.0}, **SINGLE)],
     "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 3}),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"repeated_share": None}),
                       facts(SMALL_PASSES, **SINGLE),
-                      facts(SMALL_PASSES | {"compute_backward": 60.0}, **ACCUMULATING, repeated_share=0.6),
+                      facts(SMALL_PASSES | {"compute_backward": 60.0}, **ACCUMULATING | {"repeated_share": 0.6}),
                       facts(SMALL_PASSES, **ACCUMULATING, passes_in_update=20),
                       facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
                       facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),

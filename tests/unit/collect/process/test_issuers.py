@@ -33,6 +33,7 @@ C10D = frame("torch.distributed.distributed_c10d", "all_reduce")
 ENGINE = [frame("torch.autograd.graph", "_engine_run_backward"), frame("torch.autograd")]
 CALL = frame("torch.nn.modules.module", "_call_impl")
 LINE = frame("__main__", "main", "train.py")
+FULL = frame("torch.distributed.tensor._api", "full_tensor")
 NORM = frame("model", "Norm.forward", "model.py")
 
 
@@ -50,6 +51,14 @@ NORM = frame("model", "Norm.forward", "model.py")
         ([C10D, frame("torch.distributed.fsdp._runtime_utils"), CALL, LINE], "allgather_base", issuers.FSDP, ""),
         ([C10D, frame("torch.distributed.optim.zero_redundancy_optimizer"), LINE], "broadcast",
          issuers.SHARDED_OPTIMIZER, ""),
+        ([C10D, FULL, frame("torch.autograd.function", "apply"), FULL, LINE], "allgather_into_tensor_coalesced",
+         issuers.SCRIPT, "train.py:1 main"),
+        ([C10D, FULL, frame("torch.nn.utils.clip_grad"), LINE], "allreduce_coalesced", issuers.SCRIPT,
+         "train.py:1 main"),
+        ([C10D, FULL, NORM, CALL, LINE], "allreduce_coalesced", issuers.TENSOR, ""),
+        ([C10D, FULL, frame("torch.optim.adamw"), LINE], "allreduce_coalesced", issuers.TENSOR, ""),
+        ([C10D, FULL, *ENGINE, LINE], "allgather_into_tensor_coalesced", issuers.TENSOR, ""),
+        ([C10D, FULL, frame("accelerate.utils", "save"), LINE], "allgather_into_tensor_coalesced", issuers.TENSOR, ""),
         ([C10D, frame("torch.nn.modules._functions"), CALL, LINE], "allreduce", issuers.SYNC_NORM, ""),
         ([C10D, LINE], "allreduce", issuers.SCRIPT, "train.py:1 main"),
         ([C10D, NORM, CALL, LINE], "allreduce", issuers.IN_FORWARD, "model.py:1 Norm.forward"),

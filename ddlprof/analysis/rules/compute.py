@@ -228,8 +228,8 @@ def micro_batches(facts: Facts) -> Issue | None:
     gain = passes_s(facts) * (1 - 1 / number)
     if evidence is None or number < MICRO_BATCHES or not step or gain < WARN_SHARE * step:
         return None
-    if facts.training.calls_again or repeated_backward(facts) is not None:
-        return None
+    if facts.training.calls_again or repeated_backward(facts) is not None or facts.model.repeated_share is None:
+        return None  # the last: not all passes are known to add to one gradient
     action = (
         "larger micro-batches, and fewer of them, where they are parts of what an update takes: the gradient is the "
         "same"
@@ -419,7 +419,8 @@ RULES = (
          f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
          f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
          "such an operator costs hardly more for more samples; two or three passes may be of several losses",
-         FINDING_STEPS, f"an update has several passes of its own (LBFGS), `repeated_backward` speaks, {_NO_PASSES}",
+         FINDING_STEPS, f"an update has several passes of its own (LBFGS), the gradients of single passes are taken or "
+         f"differentiated themselves, `repeated_backward` speaks, {_NO_PASSES}",
          micro_batches),
     Rule("repeated_backward", "Each of several losses has a backward of its own through the same graph",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations that backward goes through again "

@@ -39,7 +39,8 @@ JOB_PARTS = (
 and `profiling` (ours) are taken out of wherever they happened, before the first step and after the last, too. Of what
 is left of the steps, `epoch_start` is the wait for the first batches of epochs beyond an ordinary wait, `warm_up` is
 what the first steps took more than the mean of the steady ones, and `idle` what steps with an evaluation, a checkpoint
-or the start of an epoch took more: code of the script's own. What one rank goes on doing after a checkpoint, such as an
+or the start of an epoch took more, and the first step of each later phase outside of computing: code of the script's
+own. What one rank goes on doing after a checkpoint, such as an
 upload for which the others wait, belongs to `checkpoint`. `steps` is the rest.
 """
 
@@ -56,6 +57,8 @@ class JobTime:
     checkpoints: int | None = None
     epochs: int | None = None
     """The number of epochs that began."""
+    phases: int = 0
+    """The number of phases of the training after the first one."""
     attempt: int = 0
     steps: int = 0
     """The number of steps of one rank."""
@@ -78,6 +81,7 @@ _FIRST = (PROFILING, COMPILATION, CHECKPOINT, EVALUATION)
 """Where spans overlap, the first of these gets the time: an evaluation may compile, or write a checkpoint."""
 _TAKES_LONGER = ((Flag.COMPILE, COMPILATION), (Flag.WARMUP, "warm_up"), (Flag.TRACED, PROFILING))
 """The part that the extra time of an unusual step counts for, by its first flag; without any, `idle`."""
+_NOT_OF_SCRIPT = int(Flag.COMPILE | Flag.TRACED)
 _NOT_TIMED = ((Flag.EVALUATION, EVALUATION), (Flag.CHECKPOINT, CHECKPOINT))
 """The flags that come first if spans were not recorded."""
 
@@ -121,6 +125,7 @@ def job_time(attempt: Attempt) -> JobTime | None:
         evaluations=_count(attempt.ranks, EVALUATION, Flag.EVALUATION, timed),
         checkpoints=_count(attempt.ranks, CHECKPOINT, Flag.CHECKPOINT, timed),
         epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
+        phases=len(attempt.later_phases),
         attempt=attempt.attempt,
         steps=lowest.data.step_count,
         until=until,
@@ -169,6 +174,8 @@ class _Steps:
     """The mean steady step, with several phases for each step that of its phase; None if there was none."""
     mean_data: int
     unusual_flags: int
+    before_phase: IntArray
+    """What the first step of a phase after the first one has in `other` beyond the mean; 0 in all others."""
 
     @classmethod
     def of(cls, rank: RankAnalysis, attempt: Attempt, shift: int) -> _Steps:
@@ -183,6 +190,8 @@ class _Steps:
         summary = rank.summary if rank.summary.steady_steps else attempt.summary
         mean = summary.mean_ns("step")
         numbers = steps["step"] if not behind else np.append(steps["step"], last)
+        other = np.maximum(steps["other_ns"] - round(summary.mean_ns("other") or 0), 0)
+        other = np.where(np.isin(steps["step"], attempt.later_phases), other, 0)
         by_phase = attempt.phases.means_ns(numbers) if attempt.phases is not None else None
         of_all = None if mean is None else round(mean)
         return cls(
@@ -194,6 +203,7 @@ class _Steps:
             mean=of_all if by_phase is None else by_phase,
             mean_data=round(summary.mean_ns("data") or 0),
             unusual_flags=attempt.window.unusual_flags,
+            before_phase=np.append(other, 0) if behind else other,
         )
 
 
@@ -229,6 +239,9 @@ def _of_steps(steps: _Steps, took: IntArray, timed: bool) -> Iterable[tuple[str,
     first_batches = np.where(flags & int(Flag.EPOCH_START), np.clip(steps.data - steps.mean_data, 0, longer), 0)
     yield "epoch_start", int(first_batches.sum())
     longer -= first_batches
+    before_phases = np.where(flags & _NOT_OF_SCRIPT, 0, np.clip(steps.before_phase, 0, longer))
+    yield "idle", int(before_phases.sum())
+    longer -= before_phases
     for flag, part in _TAKES_LONGER if timed else (*_NOT_TIMED, *_TAKES_LONGER):
         having = np.where(flags & int(flag), longer, 0)
         yield part, int(having.sum())

@@ -91,6 +91,11 @@ class Attempt:
     phases: Phases | None = None
     """The phases of the training, one of which all this is of; None where there is one."""
 
+    @property
+    def later_phases(self) -> list[int]:
+        """The first steps of the phases after the first one."""
+        return [] if self.phases is None else self.phases.starts[1:].tolist()
+
     def manifest(self, manifest: Manifest | None) -> Manifest | None:
         """The run's manifest, without what is of another phase."""
         if self.phases is None:

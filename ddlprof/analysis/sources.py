@@ -93,17 +93,26 @@ def start_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     return sources_of(ranks, lambda place: place.is_of_start, Flag.WARMUP)
 
 
-def between_sources(ranks: Sequence[RankAnalysis]) -> Sources:
-    """The lines that worked in steps with an evaluation, a checkpoint or the begin of an epoch, but for these."""
+def between_sources(ranks: Sequence[RankAnalysis], begins: Sequence[int] = ()) -> Sources:
+    """The lines that worked in steps with an evaluation, a checkpoint or the begin of an epoch, but for these; and in
+    those with the numbers `begins`."""
     flags = Flag.EVALUATION | Flag.CHECKPOINT | Flag.EPOCH_START
-    return sources_of(ranks, lambda place: not (place.is_of_data or place.is_of_start or place.what in _TIMED), flags)
+
+    def wanted(place: SourceLocation) -> bool:
+        return not (place.is_of_data or place.is_of_start or place.what in _TIMED)
+
+    return sources_of(ranks, wanted, flags, begins)
 
 
 def sources_of(
-    ranks: Sequence[RankAnalysis], wanted: Callable[[SourceLocation], bool], flag: Flag | None = None
+    ranks: Sequence[RankAnalysis],
+    wanted: Callable[[SourceLocation], bool],
+    flag: Flag | None = None,
+    numbers: Sequence[int] = (),
 ) -> Sources:
-    """Such places in `other` and in waits for data; `flag`: of the steps with it, in place of the steady ones."""
-    return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag)
+    """Such places in `other` and in waits for data; `flag`: of the steps with it or with these numbers, in place of the
+    steady ones."""
+    return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag, numbers)
 
 
 _TIMED = (EVALUATION, FORWARD, ROLLOUT, CHECKPOINT)
@@ -120,7 +129,10 @@ def compute_sources(ranks: Sequence[RankAnalysis], words: tuple[str, ...] = PASS
 
 
 def _sources(
-    ranks: Sequence[RankAnalysis], samples_of: Callable[[RankData], list[_Sampled]], flag: Flag | None = None
+    ranks: Sequence[RankAnalysis],
+    samples_of: Callable[[RankData], list[_Sampled]],
+    flag: Flag | None = None,
+    numbers: Sequence[int] = (),
 ) -> Sources:
     """The places of the samples. The later a sample, the more time it stands for (`sparseness`)."""
     time: defaultdict[str, float] = defaultdict(float)
@@ -128,7 +140,8 @@ def _sources(
     functions, callers = _Votes(), _Votes()
     samples, of_squares = 0, 0.0
     for rank in ranks:
-        usual = rank.times.steady if flag is None else rank.flags & int(flag) != 0
+        flagged = rank.times.steady if flag is None else rank.flags & int(flag) != 0
+        usual = flagged | np.isin(rank.times.step, numbers)
         left_out = set(rank.times.step[~usual].tolist())
         kept = [each for each in samples_of(rank.data) if each[0] not in left_out]
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):

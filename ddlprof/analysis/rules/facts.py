@@ -347,7 +347,7 @@ def gather_facts(
         job=job,
         data_lines=data_lines(headline.ranks),
         starting=start_sources(headline.ranks),
-        between=between_sources(headline.ranks),
+        between=between_sources(headline.ranks, headline.later_phases),
         most_gained_s=_most_gained(headline),
     )
 

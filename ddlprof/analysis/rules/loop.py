@@ -136,6 +136,8 @@ _BETWEEN = {
 }  # fmt: skip
 """Advice for what a line does beside the steps, where that of `_AT_LINE` is about every step."""
 
+_ONCE_FOR_ALL = "what is the same for each phase (reading and preparing the data): once, before the first of them"
+
 _MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
 _LOADER = (
     "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
@@ -324,13 +326,16 @@ def between_steps(facts: Facts) -> Issue | None:
     line = next((each for each in facts.between.wider if each.share >= MORE_THAN_A_LINE * main.share), main)
     inside = sum(job.parts_s[part] or 0.0 for part in ("evaluation", "checkpoint"))  # all of it may be at the line
     share = (line.share * seconds - (1 - line.share) * inside) / job.wall_s
-    times = max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0)
+    times = max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0, job.phases)
     if share < WARN_SHARE:
         return None
-    where, action = words_for_line(facts, line)
-    action = _BETWEEN.get(line.place.what, action)
+    where, of_steps = words_for_line(facts, line)[0], _AT_LINE.get(line.place.what, _AT_LINE[""])[1]
+    action = _BETWEEN.get(line.place.what, of_steps)
+    if job.phases:
+        action = f"{_ONCE_FOR_ALL}; otherwise {action}"
     whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
-    evidence = f"{whole} are beside the steps, where the script evaluates, saves or begins an epoch; "
+    evidence = f"{whole} are beside the steps, where the script evaluates, saves, or begins an epoch"
+    evidence += " or another phase (a fold, a trial); " if job.phases else "; "
     evidence += f"{percent(line.share)} of {facts.between.samples} stack samples then are {where}"
     return Issue("the job stands still between its steps", evidence, action, times, share, of="job")
 
@@ -411,8 +416,8 @@ RULES = (
          "the optimizer is none of torch's, or calls a closure", new_optimizers, hides=True),
     Rule("between_steps", "The job stands still between its steps at a line of the script",
          f"{percent(WARN_SHARE)} of the job's wall time, in steps with an evaluation, a checkpoint or the begin of an "
-         "epoch beyond these and what other steps take, at a line (else in a function, else from a line of the loop) "
-         "with a third of the stack samples then for certain", _JOB_REASON, JOB_EVENTS,
+         "epoch or another phase beyond these and what other steps take, at a line (else in a function, else from a "
+         "line of the loop) with a third of the stack samples then for certain", _JOB_REASON, JOB_EVENTS,
          f"fewer than {LINE_SAMPLES} stack samples were taken then, no line has {percent(LINE_SHARE)} for certain, or "
          "evaluations and checkpoints take so long that all of it may be in them",
          between_steps),

@@ -11,9 +11,12 @@ import pytest
 
 from ddlprof.analysis.phases import LATEST, MOST_LINES, Phases
 from ddlprof.analysis.run import Attempt, analyse
+from ddlprof.analysis.sources import between_sources
 from ddlprof.base.errors import UserError
+from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import End, Flag, Phase, StepRow
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.report.run import text
 from ddlprof.report.run.data import ReportData, build_report
 from ddlprof.report.run.formats import as_json
@@ -169,6 +172,30 @@ def test_ranks_whose_phases_differ_are_told(tmp_path: Path) -> None:
 
     assert notes(None) == []
     assert notes(1) == ["the phases are those of rank 0; other ranks have others"]
+
+
+def test_what_the_script_does_before_a_later_phase_is_beside_the_steps(tmp_path: Path) -> None:
+    """It loads its data for 2 s before each of three folds: before the first one no step tells it."""
+    rows, start = list[StepRow](), 0.0
+    for number in range(60):
+        loads = 2000.0 * (number in (20, 40))
+        first = 50.0 * (number % 20 == 0)  # what a first step computes is warm-up
+        rows.append(step(number, 10 + first, 0, 1 + loads, start_ms=start))
+        start += 11 + first + loads
+    lines = [codec.encode_location(0, SourceLocation("data.py:9 load")), codec.encode_samples(3, {0: 5})]
+    lines += [codec.encode_samples(number, {0: 10}) for number in (20, 40)]
+    phases = [Phase(number, "Adam", 1000, "Net") for number in (0, 20, 40)]
+    write_rank(tmp_path, header(), rows, lines=lines, records=[*phases, End("ok", 0, round(start * 1e6))])
+    manifest(1).write(tmp_path)
+    attempt, report = _analysed(load_run([str(tmp_path)]))
+    assert report.job is not None
+    assert report.job.phases == 2
+    assert report.job.parts_s["idle"] == pytest.approx(4.0)
+    assert report.job.parts_s["warm_up"] == pytest.approx(3 * 0.050)
+    assert between_sources(attempt.ranks, attempt.later_phases).samples == 20
+    (finding,) = [each for each in report.findings if each.rule == "between_steps"]
+    assert "data.py:9 load" in finding.evidence
+    assert finding.next.startswith("what is the same for each phase")
 
 
 def test_the_job_has_the_steps_of_each_phase_at_their_own_length(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ _OTHER_WORK = frozenset(
 )
 """Kinds of lines that have nothing to do with a checkpoint, though the script comes to them in the same steps."""
 
+_MUCH_LONGER = 2
+"""Ranks that each write a part of a checkpoint take about as long."""
+
 
 @dataclass(frozen=True)
 class AfterSaves:
@@ -36,6 +39,8 @@ class AfterSaves:
     """What the functions that write take in each."""
     line: SourceLocation | None = None
     """Where most of it is spent, by stack samples."""
+    writer: int | None = None
+    """Another rank that writes much longer, so that this one works for its checkpoint; None: it writes itself."""
 
 
 def lone_evaluator(ranks: Sequence[RankAnalysis]) -> int | None:
@@ -55,8 +60,8 @@ def after_saves(ranks: Sequence[RankAnalysis]) -> AfterSaves | None:
     if any(each is None for each in more_ns.values()):
         return None
     worker = max(ranks, key=lambda rank: (more_ns[rank.data.rank] or 0.0, -rank.data.rank))
-    spans = [span.duration_ns for span in worker.data.spans if span.what == CHECKPOINT]
-    written_ns = float(np.mean(spans)) if spans else 0.0
+    writing = {rank.data.rank: _writing_ns(rank) for rank in ranks}
+    writer, written_ns = max(writing, key=lambda number: writing[number]), writing[worker.data.rank]
     seconds = ((more_ns[worker.data.rank] or 0.0) - written_ns) / 1e9
     waits = [_more_ns(rank, "comm", numbers) for rank in ranks if rank is not worker]
     known = [each for each in waits if each is not None]
@@ -65,7 +70,14 @@ def after_saves(ranks: Sequence[RankAnalysis]) -> AfterSaves | None:
     line = _line(worker, numbers)
     if seconds <= 0 or (line is not None and line.what in _OTHER_WORK):
         return None
-    return AfterSaves(worker.data.rank, len(numbers), seconds, written_ns / 1e9, line)
+    other = writer if writing[writer] > _MUCH_LONGER * written_ns else None
+    return AfterSaves(worker.data.rank, len(numbers), seconds, written_ns / 1e9, line, other)
+
+
+def _writing_ns(rank: RankAnalysis) -> float:
+    """The mean time of what a rank writes in one go."""
+    spans = [span.duration_ns for span in rank.data.spans if span.what == CHECKPOINT]
+    return float(np.mean(spans)) if spans else 0.0
 
 
 def _saving(ranks: Sequence[RankAnalysis]) -> IntArray:

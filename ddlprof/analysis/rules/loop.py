@@ -138,6 +138,11 @@ _BETWEEN = {
 
 _ONCE_FOR_ALL = "what is the same for each phase (reading and preparing the data): once, before the first of them"
 
+_PARTS = (
+    "save less often; where one rank collects the states of all (consolidate_state_dict, a full state dict), each its "
+    "own part instead, and in the background: torch.distributed.checkpoint.async_save"
+)
+
 _MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
 _LOADER = (
     "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
@@ -352,6 +357,9 @@ def after_checkpoints(facts: Facts) -> Issue | None:
     evidence = f"{found.number} steps with a checkpoint take {scale.time(found.seconds)} longer beside "
     evidence += f"{scale.time(found.written_s)} of writing"
     evidence += f", mostly at {found.line.text}" if found.line is not None else ""
+    if found.writer is not None:
+        return Issue(f"all ranks wait for what rank {found.rank} does for the checkpoints of rank {found.writer}",
+                     evidence, _PARTS, found.number, share, of="job", ranks=(found.rank,))  # fmt: skip
     action = "go on training meanwhile: copy or upload the file in a thread (concurrent.futures.ThreadPoolExecutor)"
     if facts.world_size == 1:
         return Issue("steps go on long after their checkpoint is written", evidence, action, found.number, share,

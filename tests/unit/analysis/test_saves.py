@@ -69,6 +69,20 @@ def test_an_upload_for_which_the_others_wait(tmp_path: Path) -> None:
     assert job.parts_s["idle"] == pytest.approx(0, abs=0.05)
 
 
+def test_states_that_are_collected_for_the_checkpoint_of_another_rank_are_no_upload(tmp_path: Path) -> None:
+    attempt = saved(tmp_path, 600, 605)
+    (first, second) = attempt.ranks
+    longer = [replace(span, duration_ns=3 * span.duration_ns) for span in first.data.spans]
+    alike = [replace(span, duration_ns=2 * span.duration_ns) for span in first.data.spans]
+    writers = []
+    for spans in (longer, alike):
+        other = replace(second, data=replace(second.data, spans=spans))
+        found = after_saves([first, other])
+        assert found is not None
+        writers.append((found.rank, found.writer))
+    assert writers == [(0, 1), (0, None)]  # those who write a part each take about as long
+
+
 def test_what_the_others_do_not_wait_for_costs_nothing(tmp_path: Path) -> None:
     assert after_saves(saved(tmp_path, 600, 1).ranks) is None
 

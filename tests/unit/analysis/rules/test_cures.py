@@ -10,6 +10,7 @@ import pytest
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
+from ddlprof.analysis.saves import AfterSaves
 from ddlprof.model import issuers, source_locations
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
@@ -161,6 +162,14 @@ def test_the_cure_of_a_line_between_steps_is_not_about_each_of_them(what: str, c
     (finding,) = found("between_steps", facts(job=of_job(60.0, 20.0), between=line(what)))
     assert finding.next.startswith(cure)
     assert "step" not in finding.next
+
+
+def test_what_is_collected_for_a_checkpoint_is_no_work_for_a_thread() -> None:
+    job, collects = of_job(60.0, 20.0), AfterSaves(1, 30, 0.5, 0.01, writer=0)
+    (finding,) = found("after_checkpoints", facts(job=job, after_saves=collects, world_size=2))
+    assert finding.title == "all ranks wait for what rank 1 does for the checkpoints of rank 0"
+    assert "thread" not in finding.next
+    assert "torch.distributed.checkpoint.async_save" in finding.next
 
 
 def test_of_a_line_between_steps_what_may_be_in_evaluations_is_left_out() -> None:

@@ -46,6 +46,17 @@ upload for which the others wait, belongs to `checkpoint`. `steps` is the rest.
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """Batches that the loop takes in one go, before a step that trains on the last of them."""
+
+    batches: int
+    most: int
+    """The most of them before one step."""
+    seconds: float
+    """The waits for them."""
+
+
+@dataclass(frozen=True)
 class JobTime:
     """The wall time of one attempt of the job, from the start of its first process to its end."""
 
@@ -57,6 +68,8 @@ class JobTime:
     checkpoints: int | None = None
     epochs: int | None = None
     """The number of epochs that began."""
+    skipped: Skipped | None = None
+    """What the lowest rank takes and does not train on; None: nothing, or not known."""
     phases: int = 0
     """The number of phases of the training after the first one."""
     attempt: int = 0
@@ -125,11 +138,29 @@ def job_time(attempt: Attempt) -> JobTime | None:
         evaluations=_count(attempt.ranks, EVALUATION, Flag.EVALUATION, timed),
         checkpoints=_count(attempt.ranks, CHECKPOINT, Flag.CHECKPOINT, timed),
         epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
+        skipped=_skipped(lowest),
         phases=len(attempt.later_phases),
         attempt=attempt.attempt,
         steps=lowest.data.step_count,
         until=until,
         timed=timed,
+    )
+
+
+def _skipped(rank: RankAnalysis) -> Skipped | None:
+    """The batches beyond one for each backward, in steps that have twice as many samples for each as the median."""
+    steps, passes = rank.data.steps, np.maximum(rank.data.steps["microbatches"], 1)
+    known = (steps["samples"] > 0) & (steps["data_ns"] != MISSING)
+    usual = steps["samples"][known & rank.times.steady] / passes[known & rank.times.steady]
+    if not len(usual):
+        return None
+    batches = steps["samples"] / float(np.median(usual))
+    chosen = known & (batches >= 2 * passes) & (rank.flags & int(Flag.EVALUATION) == 0)
+    more = np.round(batches - passes)[chosen]
+    if not len(more):
+        return None
+    return Skipped(
+        int(more.sum()), int(more.max()), float((steps["data_ns"][chosen] * more / batches[chosen]).sum()) / 1e9
     )
 
 

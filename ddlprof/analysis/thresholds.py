@@ -88,6 +88,7 @@ LOOP_SAMPLES = 3  # the graph proves that there is a loop: the samples need only
 LOOP_OF_LOOPS_SHARE = 2 / 3  # of the samples in loops: then no other one is half as large
 NODES_OF_A_LAYER = 25  # of the graph: layers of any kind have 3 to 15, one called again and again has many times that
 NEW_ITERATORS_SHARE = 0.5  # of the batches: with two batches an epoch it is a small data set
+SKIPPED_BATCHES = 10  # before one step: a filter lets most batches pass, and several losses share few
 NEW_OPTIMIZERS_SHARE = 0.9  # of the updates: with half of them, each round of an inner loop has one of its own
 FEW_ROWS = 10  # times as many rows as are looked up: then a sparse gradient costs less for certain
 FORWARD_ALONE = 2.0  # times backward: the passes of a network take half or a third of theirs

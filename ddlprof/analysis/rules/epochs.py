@@ -13,6 +13,7 @@ from ddlprof.analysis.thresholds import (
     JOB_EVENTS,
     LINE_SAMPLES,
     NEW_ITERATORS_SHARE,
+    SKIPPED_BATCHES,
     WARN_SHARE,
 )
 from ddlprof.base.units import count, percent, scale_for
@@ -31,7 +32,7 @@ def epoch_start(facts: Facts) -> Issue | None:
     share = job.share("epoch_start") if job is not None else None
     if job is None or share is None or share < WARN_SHARE or not job.epochs:
         return None
-    reason = _workers(facts, job) or _line(facts)
+    reason = _workers(facts, job) or (_line(facts) if skipped_batches(facts) is None else None)
     if reason is None:
         return None
     why, action = reason
@@ -40,6 +41,29 @@ def epoch_start(facts: Facts) -> Issue | None:
     whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
     evidence = f"{count(job.epochs, 'epoch')}: {whole}, {scale_for(each).time(each)} before each first batch; {why}"
     return Issue("the job waits for the first batches of its epochs", evidence, action, job.epochs, share, of="job")
+
+
+def skipped_batches(facts: Facts) -> Issue | None:
+    """Finds batches that are made before a step, and that it does not train on."""
+    job = facts.job
+    skipped = job.skipped if job is not None else None
+    if job is None or skipped is None or skipped.most < SKIPPED_BATCHES or job.wall_s <= 0:
+        return None
+    share = skipped.seconds / job.wall_s
+    if share < WARN_SHARE:
+        return None
+    evidence = (
+        f"the loop waits {scale_for(skipped.seconds).time(skipped.seconds)} of "
+        f"{scale_for(job.wall_s).time(job.wall_s)} for {count(skipped.batches, 'batch', 'batches')} that it does not "
+        f"train on, {skipped.most} of them before one step"
+    )
+    action = (
+        "if an interrupted training has had them: begin after them, so that they are not made: a sampler without "
+        "their samples (accelerate.skip_first_batches), or a loader that keeps its place (torchdata's "
+        "StatefulDataLoader); if it is a pass over the data for a few numbers, keep these in a file"
+    )
+    return Issue("the loop takes batches that it does not train on", evidence, action, skipped.batches, share,
+                 of="job")  # fmt: skip
 
 
 def new_iterators(facts: Facts) -> Issue | None:
@@ -141,6 +165,10 @@ def _main(facts: Facts) -> SourceShare | None:
 
 
 RULES = (
+    Rule("skipped_batches", "The loop takes batches that it does not train on",
+         f"{percent(WARN_SHARE)} of the job's wall time, in waits for batches beyond one for each backward; "
+         f"{SKIPPED_BATCHES} of them before one step", "fewer may be those of a filter, or of several losses",
+         JOB_EVENTS, "the samples of the batches are not known, or it evaluates on them", skipped_batches),
     Rule("new_iterators", "The loop makes an iterator of its loader for each batch",
          f"{percent(WARN_SHARE)} of the step spent waiting for data, and an iterator for {NEW_ITERATORS_SHARE:.1f} "
          "batches or more of a data set of two batches at least",

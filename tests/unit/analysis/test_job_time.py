@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis.job_time import JOB_PARTS, JobTime, job_time
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime, Skipped, job_time
 from ddlprof.analysis.run import analyse
 from ddlprof.model.records import Aggregate, End, Flag, JobSpan, RankHeader, StepRow
 from ddlprof.store import RankData, RunData
@@ -141,6 +141,25 @@ def test_time_between_two_steps_is_idle() -> None:
     rows = rows_of()
     rows[20:] = [replace(row, start_ns=row.start_ns + 70 * MS) for row in rows[20:]]
     assert shown(job_of(rank_of(rows))) == {"start_up": 1.2, "steps": 0.4, "idle": 0.07, "end": 0.3}
+
+
+@pytest.mark.parametrize(("flag", "samples", "micro_batches", "skipped"), [
+    (0, 32 * 200, 1, Skipped(199, 199, 1.99)),
+    (0, 32 * 2, 1, Skipped(1, 1, 1.0)),
+    (0, 32 * 200, 200, None),  # an update of many micro-batches
+    (0, 40, 1, None),
+    (Flag.EVALUATION, 32 * 200, 1, None),
+])  # fmt: skip
+def test_batches_before_a_step_that_does_not_train_on_them(
+    flag: int, samples: int, micro_batches: int, skipped: Skipped | None
+) -> None:
+    rows = rows_of({0: (int(flag), {"data_ms": 2000})})
+    rows[0] = replace(rows[0], samples=samples, microbatches=micro_batches)
+    found = job_of(rank_of(rows)).skipped
+    assert (found is None) == (skipped is None)
+    if found is not None and skipped is not None:
+        assert (found.batches, found.most) == (skipped.batches, skipped.most)
+        assert found.seconds == pytest.approx(skipped.seconds)
 
 
 def test_nothing_is_known_of_a_job_without_steps() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ddlprof.analysis.data_lines import DataLines
 from ddlprof.analysis.features import SampleCost
-from ddlprof.analysis.job_time import JOB_PARTS, JobTime
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime, Skipped
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import DataWaitBursts
 from ddlprof.analysis.sources import Sources, SourceShare
@@ -83,6 +83,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
         facts(job=job("start_up", 500), starting=start_at(START)),
     ],
+    "skipped_batches": [facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(220, 220, 350.0)))],
     "new_iterators": [
         facts(WAITING, job=replace(starting(300), epochs=100, steps=100), dataset_samples=20_000, global_batch=32),
         facts(WAITING, job=replace(starting(300), epochs=60, steps=100), dataset_samples=64, global_batch=32,
@@ -160,6 +161,11 @@ SILENT: dict[str, list[Facts]] = {
         facts(job=job("start_up", 50), starting=start_at(START_ITEMS)),
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS, share=0.15)),
         facts(job=job("start_up", 500), starting=start_at(START, sure=False)),
+    ],
+    "skipped_batches": [
+        facts(), facts(job=job("epoch_start", 400.0)),
+        facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(220, 220, 50.0))),
+        facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(900, 3, 350.0))),  # a filter of single batches
     ],
     "new_iterators": [
         facts(WAITING, dataset_samples=20_000, global_batch=32),

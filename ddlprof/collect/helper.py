@@ -346,7 +346,7 @@ class Helper:
         self.other_ns += step.row.other_ns + (step.row.data_ns or 0)
         self._last_step = step.row.step
         self._pending.append((time.perf_counter(), step))
-        samples = self.stacks.of_step(step.marks, step.row.flags)
+        samples = self.stacks.of_step(step.marks, step.row.flags, self.recorder.thread)
         if self.assembler.lost_steps:
             self._count_lost()  # the samples are of the lost steps, too
         else:

@@ -373,6 +373,8 @@ class StackSampler:
         self._new_update: list[Position] = []
         self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
         self._computing: deque[_Sample] = deque(maxlen=_MOST_WAITING)
+        self._starting: int | None = None
+        """The thread that was looked at before the first step."""
 
     def at_update(self) -> None:
         """Called in the training thread after an update, whose stack shows where the training loop is."""
@@ -418,7 +420,7 @@ class StackSampler:
 
     def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Samples the stack of the training thread before its first step; the samples count for that step."""
-        here = where(recent)
+        here, self._starting = where(recent), thread
         if here not in (Where.DATA, Where.OTHER) or work_by_events(recent):
             return
         stack = stack_of_thread(thread or 0)
@@ -427,8 +429,12 @@ class StackSampler:
         elif (place := start_place(self.places, stack)) is not None:
             self._waiting.append(_Sample(marks, place))
 
-    def of_step(self, marks: int, flags: int) -> StepSamples:
-        """The samples of the step that ended with this mark, by place. `flags`: those of the step."""
+    def of_step(self, marks: int, flags: int, thread: int | None = None) -> StepSamples:
+        """The samples of the step that ended with this mark, by place. `flags`: those of the step; `thread`: the one
+        that trains, which nobody knows before the first update: another one may only wait for it."""
+        if None not in (self._starting, thread) and thread != self._starting:
+            self._waiting.clear()
+        self._starting = None
         return StepSamples(_taken(self._waiting, marks, flags), _taken(self._computing, marks, flags))
 
 

@@ -93,6 +93,17 @@ def test_a_line_between_forward_and_update_counts_unless_torch_is_at_work(
     assert sum(sampler.of_step(2, 0).other.values()) == 2
 
 
+@pytest.mark.parametrize(("trains", "number"), [(True, 1), (False, 0)])
+def test_a_thread_that_waits_for_the_training_is_not_what_starts_slowly(
+    waiting: int, trains: bool, number: int
+) -> None:
+    sampler = StackSampler()
+    sampler.sample_start(waiting, [], 1)
+    assert sum(sampler.of_step(2, 0, waiting if trains else waiting + 1).other.values()) == number
+    sampler.sample(waiting, [], 2)  # of later steps all looks count
+    assert sum(sampler.of_step(3, 0, waiting + 1).other.values()) == 1
+
+
 @pytest.fixture
 def waiting() -> Iterator[int]:
     """A thread that waits in the standard library, called from this file."""

@@ -23,9 +23,12 @@ from ddlprof.analysis.thresholds import (
 )
 from ddlprof.base.units import count, percent, significant
 from ddlprof.model.classes import TABLE
+from ddlprof.model.issuers import OF_SCRIPT
 
 _OF_NUMBERS = ("allreduce", "broadcast", "reduce", "barrier")
 """The operations that metrics and decisions take."""
+_FROM_ONE = ("broadcast", "scatter")
+"""Those in which all ranks wait for one."""
 _CALLED = {each.name: each.own_words for each in TABLE}
 
 
@@ -58,11 +61,14 @@ def straggler(facts: Facts) -> Issue | None:
         evidence += f", most of it in {part_words(late.part)}" if late.part is not None else ""
     if waits is not None:
         evidence += f"; ranks wait {facts.scale.time(waits)} a step"
+    sends = awaited_line(facts)
+    evidence += f", for what is sent at {sends}" if sends is not None else ""
     if late.queued_share is not None:
         evidence += f"; it waits {percent(late.queued_share)} of its time for a processor"
     when = f" in {late.when}" if late.phases else ""
     gain_s = late.more_ns / 1e9 if late.more_ns is not None else waits  # the others wait as long as it takes longer
-    if waits is not None and gain_s is not None and (more is not None or full_rank_is_late(facts)):
+    divides = more is not None or sends is not None or full_rank_is_late(facts)
+    if waits is not None and gain_s is not None and divides:
         gain_s = min(gain_s, waits)  # what it has more is divided among all, and does not vanish
     return Issue(f"rank {late.rank} keeps the others waiting{when}", evidence, help_late_rank(facts),
                  facts.steady_steps, share, gain_s=gain_s, ranks=(late.rank,), about="straggler")  # fmt: skip
@@ -91,6 +97,11 @@ def _help_by_cause(facts: Facts, late: LateRank) -> str:
         return _help_in_phases(facts, late)
     if late.cause is None:
         return f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
+    if awaited_line(facts) is not None:
+        return (
+            f"let each rank make its own part of what rank {late.rank} makes for all (a loader with a "
+            f"DistributedSampler on each), or rank {late.rank} make it ahead, in workers of a loader"
+        )
     if late.cause == "compute" and more_work(facts) is not None:
         return f"give rank {late.rank} no longer samples than the others: shuffle before they are divided, or by length"
     causes = {
@@ -101,6 +112,18 @@ def _help_by_cause(facts: Facts, late: LateRank) -> str:
         "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
     }
     return causes.get(late.cause, f"see why only rank {late.rank} has so much of it")
+
+
+def awaited_line(facts: Facts) -> str | None:
+    """The line of the script at which the others wait for what the late rank sends them, such as the batches that it
+    alone makes; None: they wait elsewhere too, or it does no work of its own."""
+    late, waits = facts.late_rank, facts.mean_s("straggler")
+    if late is None or late.cause not in ("other", "data") or not waits:
+        return None
+    sent = [each for each in facts.issued.of(*OF_SCRIPT) if each.op.startswith(_FROM_ONE)]
+    if sum(each.exposed_s for each in sent) < CAUSE_SHARE * waits:
+        return None
+    return max(sent, key=lambda each: each.exposed_s).place.text
 
 
 def more_work(facts: Facts) -> float | None:

@@ -8,10 +8,13 @@ import pytest
 
 from ddlprof.analysis.amounts import Amounts
 from ddlprof.analysis.experts import ExpertLoad
+from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.traffic import CommTotals
+from ddlprof.model.issuers import OBJECTS, REDUCER, SCRIPT
+from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import ddp
 
@@ -23,6 +26,24 @@ def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_lat
     assert "processors" in help_late_rank(here)
     assert help_late_rank(replace(here, ranks_per_node=1)).startswith("look at what else runs on rank 1's machine")
     assert help_late_rank(replace(here, late_rank=replace(late, cause=None))).startswith("look at what else runs")
+
+
+@pytest.mark.parametrize("what", [SCRIPT, OBJECTS])
+def test_a_rank_that_makes_the_batches_of_all_is_told_where_it_sends_them(what: str) -> None:
+    late = LateRank(0, 0.9, "other", 50 * MS, 20 * MS, more_ns=30 * MS)
+    sent = Issued(SourceLocation("train.py:9 main", what), "scatter", 2, 1e4, exposed_s=0.014, moving_s=0.001)
+    given = ddp(2, 15, late_rank=late, issued=IssuedTraffic([sent]))
+    (makes,) = [each for each in apply_rules(given, RULES) if each.rule == "straggler"]
+    assert makes.evidence.endswith("ranks wait 15 ms a step, for what is sent at train.py:9 main")
+    assert makes.next.startswith("let each rank make its own part of what rank 0 makes")
+    assert makes.gain_s == pytest.approx(0.015)  # half of what it makes is left, and the other rank's to do
+    for other in (
+        replace(given, issued=IssuedTraffic([replace(sent, exposed_s=0.010)])),  # they wait elsewhere too
+        replace(given, issued=IssuedTraffic([replace(sent, op="allreduce")])),
+        replace(given, issued=IssuedTraffic([replace(sent, place=SourceLocation("", REDUCER))])),
+        replace(given, late_rank=replace(late, cause="compute")),
+    ):
+        assert "make its own part" not in help_late_rank(other)
 
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:

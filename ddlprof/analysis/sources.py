@@ -21,6 +21,7 @@ from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     BETWEEN,
     CHECKPOINT,
+    CONSTANT,
     DECOMPOSES,
     DERIVES,
     DERIVES_EACH,
@@ -117,7 +118,7 @@ def sources_of(
 
 _TIMED = (EVALUATION, FORWARD, ROLLOUT, CHECKPOINT)
 """Words of what is timed by itself."""
-PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, "")
+PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, CONSTANT, "")
 """Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
 optimizers, and in all that follows a backward."""
 UPDATES, AFTER_BACKWARD = (UPDATE,), (BETWEEN, STEPPING, UPDATE)

@@ -45,6 +45,8 @@ DERIVES_EACH = "derives each"
 """The same for a line in a loop of the script that computes gradients."""
 ONE_HOT = "one-hot"
 """The same for a line that makes one-hot vectors."""
+CONSTANT = "constant"
+"""The same for a line that makes tensors of sizes alone, such as a mask."""
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 

@@ -21,6 +21,7 @@ from ddlprof.analysis.thresholds import (
     NEW_OPTIMIZERS_SHARE,
     WARN_SHARE,
 )
+from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.base.units import percent, scale_for
 from ddlprof.model import source_locations
 from ddlprof.model.issuers import OBJECTS, OF_SCRIPT
@@ -155,6 +156,11 @@ _COSTLY = (
     source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.DERIVES_EACH, source_locations.ONE_HOT,
 )  # fmt: skip
 """The kinds of work in forwards and losses that `costly_line` speaks of."""
+_BUFFER = (
+    "if it needs nothing of the batch but its sizes, as a mask, positions or a table do: make it once, as a buffer of "
+    "the longest (register_buffer), and take the part that a batch needs (mask[:t, :t]); attention with is_causal=True "
+    "needs no mask"
+)
 _FORWARD_ALONE = (source_locations.LOGGING, source_locations.PLOT, source_locations.ONE_HOT)
 """Those that backward does not go through."""
 _OWN_RULES = (
@@ -260,6 +266,22 @@ def costly_line(facts: Facts) -> Issue | None:
             doubtful = what == source_locations.DERIVES_EACH or (issue.share or 0.0) < WARN_SHARE
             return replace(issue, severity="info" if doubtful else "warning")
     return None
+
+
+def constants(facts: Facts) -> Issue | None:
+    """Finds lines of forward or loss that make tensors of sizes alone, together: whichever it is, it can go."""
+    lines, samples = facts.computing.shares, facts.computing.samples
+    made = [each for each in lines if each.place.what == source_locations.CONSTANT]
+    share, step, forward = sum(each.share for each in made), facts.mean_s("step"), facts.mean_s("compute_forward")
+    if not made or not step or not forward or not python_counts(facts):
+        return None
+    if lowest_share(share * samples, samples) * forward < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = f"{percent(share)} of {facts.scale.time(forward)} in forward and loss make tensors of sizes alone"
+    evidence += f", at {made[0].place.text} (of {samples} stack samples)"
+    warns = share * forward >= WARN_SHARE * step  # never critical: some of it may depend on the batch after all
+    return Issue("what needs no batch is made in each forward", evidence, _BUFFER, samples, share * forward / step,
+                 gain_s=share * forward, about="compute", severity="warning" if warns else "info")  # fmt: skip
 
 
 def new_optimizers(facts: Facts) -> Issue | None:
@@ -418,6 +440,11 @@ RULES = (
          "losses for certain", "never more than a warning, since the training may be about just that; an info for "
          "gradients in a loop, as each may need the one before", LINE_SAMPLES,
          f"{_NO_SAMPLES}, or the device has enough to do", costly_line),
+    Rule("constants", "Forward makes tensors of sizes alone, such as masks, again and again",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step for certain, by the stack samples of forwards and losses at lines "
+         "that call `torch.ones`, `arange`, `triu`, ...", "a line is changed in minutes, and all of them can go; never "
+         "more than a warning, since some may depend on the batch", LINE_SAMPLES,
+         f"fewer than {LINE_SAMPLES} stack samples were taken, or the device has enough to do", constants),
     Rule("new_optimizers", "The loop makes an optimizer for each update",
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
          "before it, and with momentum or moments", "an inner loop that begins anew has several updates", FINDING_STEPS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ddlprof.collect.process.data_places import DRAWING
 from ddlprof.model.source_locations import (
     CHECKPOINT,
+    CONSTANT,
     COPY,
     DECOMPOSES,
     DERIVES,
@@ -44,6 +45,10 @@ IN_PASSES = {
     )),
     DERIVES: frozenset(("grad", "jacobian", "hessian")),
     ONE_HOT: frozenset(("one_hot",)),
+    CONSTANT: frozenset((
+        "ones", "full", "eye", "arange", "linspace", "logspace", "triu", "tril", "triu_indices", "tril_indices",
+        "meshgrid", "cartesian_prod", "hann_window", "hamming_window",
+    )),
 }  # fmt: skip
 """The same in forwards and losses; of gradients where a graph of them is made (create_graph), or in a loop."""
 

@@ -231,8 +231,8 @@ class CodeLocator:
         return None
 
     def find_costly(self, inside: _Inside) -> SourceLocation | None:
-        """The user's innermost line if it decomposes matrices, makes one-hot vectors, or computes gradients that have
-        gradients, or in a loop."""
+        """The user's innermost line if it decomposes matrices, makes one-hot vectors or tensors of sizes alone, or
+        computes gradients that have gradients, or in a loop."""
         _, users, loop, update = inside
         if not users or any(map(_calls_module, inside.inner)):  # a module with such a name
             return None

@@ -46,7 +46,7 @@ _PLACES = frozenset(
         source_locations.COLLECT, source_locations.LOOP, source_locations.OWN_LOOP, source_locations.UPDATE,
         source_locations.BETWEEN, source_locations.STEPPING, source_locations.START, source_locations.START_ITEMS,
         source_locations.PARAMETRIZED, source_locations.NETWORK, source_locations.DECOMPOSES, source_locations.DERIVES,
-        source_locations.DERIVES_EACH, source_locations.ONE_HOT,
+        source_locations.DERIVES_EACH, source_locations.ONE_HOT, source_locations.CONSTANT,
         *source_locations.data_work(),
         *source_locations.data_words(),
         *ISSUERS,

@@ -44,6 +44,10 @@ SPEAKS: dict[str, list[Facts]] = {
     "between_steps": [facts(job=job(60.0, 20.0), between=line(what)) for what in ("", source_locations.METRIC)]
     + [facts(job=job(60.0, 20.0, 30.0), between=line(""))],
     "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
+    "constants": [facts(HOOKED, device="cpu", computing=line(source_locations.CONSTANT, 0.35, sure=False)),
+                  facts(HOOKED, device="cpu", computing=Sources(40, [
+                      SourceShare(SourceLocation("net.py:3 f", "" if n == 3 else source_locations.CONSTANT), 0.2, False)
+                      for n in range(5)]))],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
                       for what in (source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.ONE_HOT)),
@@ -73,6 +77,9 @@ SILENT: dict[str, list[Facts]] = {
     ],
     "parametrized": [facts(HOOKED, computing=line(source_locations.PARAMETRIZED)), facts(HOOKED, device="cpu"),
                      facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED, sure=False))],
+    "constants": [facts(HOOKED, computing=line(source_locations.CONSTANT)), facts(HOOKED, device="cpu"),
+                  facts(HOOKED, device="cpu", computing=line(source_locations.CONSTANT, 0.15)),
+                  facts(HOOKED, device="cpu", computing=line(source_locations.ONE_HOT))],
     "new_optimizers": [facts(), facts(new_optimizers=0.5)],
     "between_steps": [facts(job=job(60.0, 5.0), between=line("")), facts(job=job(60.0, 20.0)),
                       facts(job=job(60.0, 20.0), between=line("", sure=False)), facts(between=line("")),

@@ -23,6 +23,7 @@ from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     BETWEEN,
     CHECKPOINT,
+    CONSTANT,
     DECOMPOSES,
     DERIVES,
     DERIVES_EACH,
@@ -394,7 +395,15 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the instruction does not tell its columns")
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("svd", DECOMPOSES), ("grad", DERIVES), ("gradient", ""), ("each", DERIVES_EACH), ("hot", ONE_HOT), ("relu", "")],
+    [
+        ("svd", DECOMPOSES),
+        ("grad", DERIVES),
+        ("gradient", ""),
+        ("each", DERIVES_EACH),
+        ("hot", ONE_HOT),
+        ("mask", CONSTANT),
+        ("relu", ""),
+    ],
 )
 def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
     release, begun = threading.Event(), threading.Event()
@@ -404,7 +413,7 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
             begun.set()
             release.wait()
 
-        grad = one_hot = relu = svd
+        grad = one_hot = triu = relu = svd
 
     def penalty() -> None:
         algebra = Algebra()
@@ -419,6 +428,8 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
                 algebra.grad()
         elif name == "hot":
             algebra.one_hot()
+        elif name == "mask":
+            algebra.triu()
         else:
             algebra.relu()
 

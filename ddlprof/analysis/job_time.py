@@ -70,7 +70,7 @@ class JobTime:
     """The number of epochs that began."""
     skipped: Skipped | None = None
     """What the lowest rank takes and does not train on; None: nothing, or not known."""
-    phases: int = 0
+    later_phases: int = 0
     """The number of phases of the training after the first one."""
     attempt: int = 0
     steps: int = 0
@@ -139,7 +139,7 @@ def job_time(attempt: Attempt) -> JobTime | None:
         checkpoints=_count(attempt.ranks, CHECKPOINT, Flag.CHECKPOINT, timed),
         epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
         skipped=_skipped(lowest),
-        phases=len(attempt.later_phases),
+        later_phases=len(attempt.later_phases),
         attempt=attempt.attempt,
         steps=lowest.data.step_count,
         until=until,

@@ -353,16 +353,16 @@ def between_steps(facts: Facts) -> Issue | None:
     line = next((each for each in facts.between.wider if each.share >= MORE_THAN_A_LINE * main.share), main)
     inside = sum(job.parts_s[part] or 0.0 for part in ("evaluation", "checkpoint"))  # all of it may be at the line
     share = (line.share * seconds - (1 - line.share) * inside) / job.wall_s
-    times = max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0, job.phases)
+    times = max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0, job.later_phases)
     if share < WARN_SHARE:
         return None
     where, of_steps = words_for_line(facts, line)[0], _AT_LINE.get(line.place.what, _AT_LINE[""])[1]
     action = _BETWEEN.get(line.place.what, of_steps)
-    if job.phases:
+    if job.later_phases:
         action = f"{_ONCE_FOR_ALL}; otherwise {action}"
     whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
     evidence = f"{whole} are beside the steps, where the script evaluates, saves, or begins an epoch"
-    evidence += " or another phase (a fold, a trial); " if job.phases else "; "
+    evidence += " or another phase (a fold, a trial); " if job.later_phases else "; "
     evidence += f"{percent(line.share)} of {facts.between.samples} stack samples then are {where}"
     return Issue("the job stands still between its steps", evidence, action, times, share, of="job")
 

@@ -189,7 +189,7 @@ def test_what_the_script_does_before_a_later_phase_is_beside_the_steps(tmp_path:
     manifest(1).write(tmp_path)
     attempt, report = _analysed(load_run([str(tmp_path)]))
     assert report.job is not None
-    assert report.job.phases == 2
+    assert report.job.later_phases == 2
     assert report.job.parts_s["idle"] == pytest.approx(4.0)
     assert report.job.parts_s["warm_up"] == pytest.approx(3 * 0.050)
     assert between_sources(attempt.ranks, attempt.later_phases).samples == 20

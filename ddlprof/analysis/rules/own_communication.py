@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, share_of_step
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.sources import MORE_THAN_A_LINE
+from ddlprof.analysis.sources import MORE_THAN_A_LINE, function_of
 from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
     FINDING_STEPS,
@@ -20,13 +20,15 @@ from ddlprof.analysis.thresholds import (
     UNUSED_LOOKS,
 )
 from ddlprof.base.units import gib, percent, size
-from ddlprof.model.issuers import BUFFERS, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
+from ddlprof.model.issuers import BUFFERS, IN_BACKWARD, IN_FORWARD, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
+from ddlprof.model.source_locations import SourceLocation
 
 _ALL_GRADIENTS = 0.5
 """A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
 _NO_MORE = 1.5
 _WHOLE_MODEL = 0.95
 """The share of the model's bytes from which on a line sends all of its weights, or of its gradients."""
+_STATISTICS = "those of each rank alone, or on a device nn.SyncBatchNorm, which sends one message for each layer"
 _KEPT_BY_DDP = (
     "if these are weights or gradients, without it: DDP starts all ranks with the weights of rank 0 and gives all the "
     "same gradients in backward, so that they stay the same; buffers go before each forward (broadcast_buffers=True)"
@@ -137,6 +139,8 @@ def many_messages(facts: Facts) -> Issue | None:
         action = _or_ddp(together)
     elif _is_kept_by_ddp(facts, line):
         action, gain = f"{_KEPT_BY_DDP}; otherwise {together}", line.moving_s + other_s
+    elif all(each.place.what == IN_FORWARD for each in line.kinds):
+        action = f"{together}; if these are statistics of normalisations, {_STATISTICS}"
     elif "gather" in line.ops:
         action = f"in every Nth step only; {GATHER_LESS}; otherwise {together}"
     return Issue("the script sends many small messages", evidence, f"{line.text}: {action}", facts.steady_steps,
@@ -212,12 +216,28 @@ def _main_line(facts: Facts) -> _Line | None:
     """
     if facts.training.strategy not in _DATA_PARALLEL:
         return None
-    issued = [each for each in facts.issued.of(*OF_SCRIPT) if each.place.what != OBJECTS]
+    issued = _with_backwards([each for each in facts.issued.of(*OF_SCRIPT) if each.place.what != OBJECTS])
     line = max(_lines(facts, issued), key=lambda each: each.moving_s, default=None)
     wider = max(_lines(facts, issued, by_caller=True), key=lambda each: each.moving_s, default=None)
     if line is not None and wider is not None and wider.moving_s > MORE_THAN_A_LINE * line.moving_s:
         line = wider
     return line if line is not None and exposed_s(facts, line.kinds) is not None else None
+
+
+def _with_backwards(issued: list[Issued]) -> list[Issued]:
+    """The same, with the backwards of collectives told as of the function that issues all collectives in forward."""
+    functions = {function_of(each.place.text) for each in issued if each.place.what == IN_FORWARD}
+    if len(functions) != 1 or not any(map(_is_backward, issued)):
+        return issued
+    place = SourceLocation(functions.pop(), IN_FORWARD)
+    return [
+        replace(each, place=place) if each.place.what == IN_FORWARD or _is_backward(each) else each for each in issued
+    ]
+
+
+def _is_backward(issued: Issued) -> bool:
+    """Whether it is the backward of a function of torch's."""
+    return issued.place.what == IN_BACKWARD and issued.place.text.startswith("torch/")
 
 
 def _lines(facts: Facts, issued: Sequence[Issued], by_caller: bool = False) -> list[_Line]:

@@ -18,6 +18,8 @@ _FEWER = 6
 """Stacks are taken again after a sixth of the steps so far: then also of what is done every tenth step."""
 _ENGINE = "torch.autograd"
 _FORWARD = "torch.nn.modules.module"
+_OF_COLLECTIVES = "torch.distributed.nn"
+"""Collectives that the script calls and that have a backward, which is another collective."""
 _MODULES = {
     "torch.nn.parallel.distributed": issuers.REDUCER,
     "torch.distributed.algorithms.ddp_comm_hooks": issuers.REDUCER,
@@ -113,7 +115,9 @@ def issuer_of(stack: Stack, op: str, places: CodeLocator, update: Sequence[Posit
         if owner == INSTALLED and places.package(frame.code.co_filename) != "torch":
             return SourceLocation(places.text(frame), issuers.PACKAGE)
         if _is_in(frame.module, "torch.autograd.graph"):  # a function of torch's that runs in the backward
-            return None
+            of_script = (each for each in reversed(frames[:number]) if _is_in(each.module, _OF_COLLECTIVES))
+            function = next(of_script, None)
+            return None if function is None else SourceLocation(places.text(function), issuers.IN_BACKWARD)
         what = next((what for module, what in _MODULES.items() if _is_in(frame.module, module)), None)
         if what == issuers.REDUCER and op.startswith("broadcast"):
             what = issuers.BUFFERS

@@ -102,6 +102,20 @@ def test_what_ddp_keeps_the_same_need_not_be_sent(op: str, fastest_s: float | No
         assert all("without it: DDP" not in each.next for each in found(rule, given))
 
 
+def test_backwards_of_collectives_count_for_the_function_that_issues_them() -> None:
+    def at(text: str, what: str) -> Issued:
+        return replace(at_line(8, 64, 0.01), place=SourceLocation(text, what))
+
+    backward = at("torch/distributed/nn/functional.py:538 _AllReduce.backward", issuers.IN_BACKWARD)
+    mean, square = (at(f"norm.py:{n} Norm.forward", issuers.IN_FORWARD) for n in (19, 20))
+    (finding,) = found("many_messages", by(mean, square, backward, GRADIENTS))
+    assert finding.evidence.startswith("norm.py Norm.forward: 24 x allreduce a step")
+    assert "nn.SyncBatchNorm" in finding.next
+    other = at("head.py:3 Head.forward", issuers.IN_FORWARD)
+    (apart,) = found("many_messages", by(mean, replace(backward, moving_s=0.02), other, GRADIENTS))
+    assert apart.evidence.startswith("torch/distributed")  # it is not known of which it is the backward
+
+
 def test_what_is_gathered_in_small_messages_may_be_added_up() -> None:
     (finding,) = found("many_messages", by(replace(at_line(60, 5e4), op="allgather")))
     assert "all_reduce of those of each rank; otherwise one message" in finding.next

@@ -33,6 +33,7 @@ C10D = frame("torch.distributed.distributed_c10d", "all_reduce")
 ENGINE = [frame("torch.autograd.graph", "_engine_run_backward"), frame("torch.autograd")]
 CALL = frame("torch.nn.modules.module", "_call_impl")
 LINE = frame("__main__", "main", "train.py")
+FUNCTION = frame("torch.autograd.function", "apply")
 FULL = frame("torch.distributed.tensor._api", "full_tensor")
 NORM = frame("model", "Norm.forward", "model.py")
 
@@ -51,7 +52,7 @@ NORM = frame("model", "Norm.forward", "model.py")
         ([C10D, frame("torch.distributed.fsdp._runtime_utils"), CALL, LINE], "allgather_base", issuers.FSDP, ""),
         ([C10D, frame("torch.distributed.optim.zero_redundancy_optimizer"), LINE], "broadcast",
          issuers.SHARDED_OPTIMIZER, ""),
-        ([C10D, FULL, frame("torch.autograd.function", "apply"), FULL, LINE], "allgather_into_tensor_coalesced",
+        ([C10D, FULL, FUNCTION, FULL, LINE], "allgather_into_tensor_coalesced",
          issuers.SCRIPT, "train.py:1 main"),
         ([C10D, FULL, frame("torch.nn.utils.clip_grad"), LINE], "allreduce_coalesced", issuers.SCRIPT,
          "train.py:1 main"),
@@ -64,7 +65,9 @@ NORM = frame("model", "Norm.forward", "model.py")
         ([C10D, NORM, CALL, LINE], "allreduce", issuers.IN_FORWARD, "model.py:1 Norm.forward"),
         ([C10D, frame("hooks", "hook", "hooks.py"), *ENGINE, LINE], "allreduce", issuers.IN_BACKWARD,
          "hooks.py:1 hook"),
-        ([C10D, frame("torch.distributed.nn.functional"), *ENGINE, LINE], "allreduce", None, ""),
+        ([C10D, frame("torch.distributed.nn.functional"), FUNCTION, *ENGINE, LINE], "allreduce", issuers.IN_BACKWARD,
+         "torch/distributed/nn/functional.py:1 f"),
+        ([C10D, FUNCTION, *ENGINE, LINE], "allreduce", None, ""),
         ([C10D, frame("torchmetrics.metric", "sync"), LINE], "allgather", issuers.PACKAGE,
          "torchmetrics/metric.py:1 sync"),
         ([C10D, frame("torch.distributed.distributed_c10d", "all_gather_object"), LINE], "allgather", issuers.OBJECTS,

@@ -14,6 +14,9 @@ from ddlprof.model.records import MISSING
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
 
+_QUICK = 10
+"""The percentile of the steps that nothing interrupts. On a busy machine a short step takes its own time, or a time
+slice more, so that the median is the one or the other by chance."""
 _GROWING = ("compute", "other", "data")
 
 
@@ -30,8 +33,8 @@ class Slowing:
     """The class that grows most."""
     steps: int
     beside: bool = False
-    """Whether the steps became twice as long and the model's own work did not: more samples or longer ones would make
-    backward passes longer, too."""
+    """Whether the steps became twice as long, those that nothing interrupts too, and the model's own work did not: more
+    samples or longer ones would make backward passes longer, too."""
 
 
 def find_slowing(ranks: Sequence[RankAnalysis]) -> list[Slowing]:
@@ -45,6 +48,7 @@ def _slowing(rank: RankAnalysis) -> Slowing | None:
     if len(step_ns) < SLOWED_STEPS:
         return None
     parts = np.array([np.median(part) for part in np.array_split(step_ns, GROWTH_PARTS)])
+    first, *_, last = (np.percentile(part, _QUICK) for part in np.array_split(step_ns, GROWTH_PARTS))
     falls = np.count_nonzero(np.triu(parts[:, None] >= parts, 1))
     if falls > SLOWED_FALLS or parts[-1] < (1 + SLOWED_SHARE) * parts[0]:
         return None
@@ -54,7 +58,7 @@ def _slowing(rank: RankAnalysis) -> Slowing | None:
     own = about == "compute" and (
         (backward_ns == MISSING).any() or _grown_ns(backward_ns) > SLOWED_SHARE * grown[about]
     )
-    beside = parts[-1] >= SLOWED_TIMES * parts[0] and not own
+    beside = parts[-1] >= SLOWED_TIMES * parts[0] and last >= SLOWED_TIMES * first and not own
     return Slowing(rank.data.rank, parts[0] / 1e9, parts[-1] / 1e9, about, len(step_ns), bool(beside))
 
 

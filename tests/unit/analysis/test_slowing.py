@@ -68,6 +68,14 @@ def test_what_grows_beside_the_models_own_work_is_told_from_more_of_it(
     assert found.beside is beside
 
 
+def test_short_steps_that_are_interrupted_more_often_have_not_become_slower(tmp_path: Path) -> None:
+    """Their median becomes another one, though a step that nothing interrupts takes as long as before."""
+    noise = random.Random(3)
+    slices = [4.0 * (noise.random() < 0.3 + 0.4 * n / 600) for n in range(600)]
+    slowed = slowing_of(tmp_path, [1.5] * 600, [0.1 + each for each in slices])
+    assert not any(each.beside for each in slowed)
+
+
 def test_one_part_may_fall_behind_the_trend(tmp_path: Path) -> None:
     grows = [20 + 1.0 * n for n in range(STEPS)]
     busy = [each + 60 * (100 <= n < 125) for n, each in enumerate(grows)]

@@ -22,6 +22,7 @@ from ddlprof.model.source_locations import (
     BETWEEN,
     CHECKPOINT,
     CONSTANT,
+    DATA_CALLER,
     DECOMPOSES,
     DERIVES,
     DERIVES_EACH,
@@ -98,11 +99,16 @@ def between_sources(ranks: Sequence[RankAnalysis], begins: Sequence[int] = ()) -
     """The lines that worked in steps with an evaluation, a checkpoint or the begin of an epoch, but for these; and in
     those with the numbers `begins`."""
     flags = Flag.EVALUATION | Flag.CHECKPOINT | Flag.EPOCH_START
+    return _sources(
+        ranks,
+        _wanted(lambda place: not (place.is_of_data or place.is_of_start or place.what in TIMED)),
+        lambda rank: (rank.flags & int(flags) != 0) | np.isin(rank.times.step, begins),
+    )
 
-    def wanted(place: SourceLocation) -> bool:
-        return not (place.is_of_data or place.is_of_start or place.what in _TIMED)
 
-    return sources_of(ranks, wanted, flags, begins)
+def evaluation_sources(ranks: Sequence[RankAnalysis]) -> Sources:
+    """The places that worked in steps with an evaluation, forwards and the making of batches among them."""
+    return sources_of(ranks, lambda place: not place.is_of_start and place.what != DATA_CALLER, Flag.EVALUATION)
 
 
 def sources_of(
@@ -111,12 +117,15 @@ def sources_of(
     flag: Flag | None = None,
     numbers: Sequence[int] = (),
 ) -> Sources:
-    """Such places in `other` and in waits for data; `flag`: of the steps with it or with these numbers, in place of the
-    steady ones."""
-    return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag, numbers)
+    """Such places in `other` and in waits for data; `flag`: of the steps with it, in place of the steady ones."""
+    return _sources(ranks, _wanted(wanted), None if flag is None else lambda rank: rank.flags & int(flag) != 0)
 
 
-_TIMED = (EVALUATION, FORWARD, ROLLOUT, CHECKPOINT)
+def _wanted(wanted: Callable[[SourceLocation], bool]) -> Callable[[RankData], list[_Sampled]]:
+    return lambda rank: [each for each in rank.samples if wanted(each[1])]
+
+
+TIMED = (EVALUATION, FORWARD, ROLLOUT, CHECKPOINT)
 """Words of what is timed by itself."""
 PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, CONSTANT, "")
 """Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
@@ -132,17 +141,16 @@ def compute_sources(ranks: Sequence[RankAnalysis], words: tuple[str, ...] = PASS
 def _sources(
     ranks: Sequence[RankAnalysis],
     samples_of: Callable[[RankData], list[_Sampled]],
-    flag: Flag | None = None,
-    numbers: Sequence[int] = (),
+    steps: Callable[[RankAnalysis], np.ndarray[tuple[int], np.dtype[np.bool_]]] | None = None,
 ) -> Sources:
-    """The places of the samples. The later a sample, the more time it stands for (`sparseness`)."""
+    """The places of the samples of these steps of a rank, else of the steady ones. The later a sample, the more time it
+    stands for (`sparseness`)."""
     time: defaultdict[str, float] = defaultdict(float)
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     functions, callers = _Votes(), _Votes()
     samples, of_squares = 0, 0.0
     for rank in ranks:
-        flagged = rank.times.steady if flag is None else rank.flags & int(flag) != 0
-        usual = flagged | np.isin(rank.times.step, numbers)
+        usual = rank.times.steady if steps is None else steps(rank)
         left_out = set(rank.times.step[~usual].tolist())
         kept = [each for each in samples_of(rank.data) if each[0] not in left_out]
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):

@@ -22,7 +22,7 @@ from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.pipeline import less_bubble, why_bubble
 from ddlprof.analysis.rules.ranks import help_late_rank, uneven_input
 from ddlprof.analysis.run import Attempt
-from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.sources import TIMED, Sources
 from ddlprof.analysis.thresholds import (
     BUSY_CPU_PERCENT,
     CAUSE_SHARE,
@@ -32,10 +32,13 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
 )
 from ddlprof.base.units import count, either, percent, significant
+from ddlprof.model import source_locations
 from ddlprof.model.classes import COMM_PARTS, TABLE
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.operators import StepOperators
 
+_OF_ROLLOUT = (*TIMED, source_locations.ENVIRONMENT)
+"""Words of lines that are the rollout itself."""
 _NAMES = {each.name: each.words for each in TABLE if each.words}
 """The words for a class in a sentence, where its name is not clear enough."""
 
@@ -351,8 +354,13 @@ def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 
 
 def _rollout(verdict: Verdict, facts: Facts) -> tuple[str, str]:
-    why = f"the model acts or generates for {facts.mean('rollout')} of a step, before it is trained on what came of it"
-    return why, LESS_ROLLOUT
+    line, other_s, rollout_s = main_line(facts), facts.mean_s("other"), facts.mean_s("rollout")
+    if line is None or line.place.what in _OF_ROLLOUT or 2 * line.share * (other_s or 0.0) < (rollout_s or 0.0):
+        acts = f"the model acts or generates for {facts.mean('rollout')} of a step"
+        return f"{acts}, before it is trained on what came of it", LESS_ROLLOUT
+    where, action = words_for_line(facts, line)
+    why = f"{facts.mean('rollout')} of a step pass from where the model acts or generates to where it is trained"
+    return f"{why}; {percent(line.share)} of {facts.mean('other')} outside computing are {where}", action
 
 
 def _without_rule(verdict: Verdict, facts: Facts) -> tuple[str, str]:

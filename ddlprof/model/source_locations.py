@@ -28,6 +28,10 @@ COPY = "copy"
 """The line copies objects or the states of a model."""
 NETWORK = "network"
 """The line waits for an answer of another machine or service."""
+WRITES = "writes"
+"""The line writes to a file."""
+JOINS = "joins"
+"""The line joins arrays or tensors to one."""
 COLLECT = "collect"
 """The line calls the garbage collector."""
 LOOP = "loop"
@@ -86,6 +90,8 @@ ASKS = "asks"
 """Asks the process of a `multiprocessing.Manager`."""
 SEARCHES = "searches"
 """Lists the files of a folder."""
+FINDS = "finds"
+"""Searches a list for a value."""
 STARTS = "starts"
 """Starts a loader's workers."""
 SAMPLER = "sampler"
@@ -106,7 +112,8 @@ def in_data(what: str) -> str:
 
 def data_work() -> tuple[str, ...]:
     """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
-    return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES, READS, UNPACKS, COPIES, ASKS)
+    return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES, READS, UNPACKS, COPIES, ASKS,
+            FINDS)  # fmt: skip
 
 
 def data_words() -> tuple[str, ...]:

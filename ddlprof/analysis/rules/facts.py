@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddlprof.analysis import sources as places
 from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.contention import is_starved, other_cores
 from ddlprof.analysis.data_lines import DataLines, data_lines
@@ -33,7 +34,7 @@ from ddlprof.analysis.rules.signals import (
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves, lone_evaluator
 from ddlprof.analysis.slowing import Slowing, find_slowing
-from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, between_sources, compute_sources, start_sources
+from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -198,7 +199,9 @@ class Facts:
     starting: Sources = field(default_factory=lambda: Sources(0, []))
     """The lines that worked before the first step."""
     between: Sources = field(default_factory=lambda: Sources(0, []))
-    """The lines that worked beside evaluations, checkpoints and begins of epochs."""
+    """The lines that worked beside evaluations, checkpoints and begins of epochs and of later trainings."""
+    evaluating: Sources = field(default_factory=lambda: Sources(0, []))
+    """All places that worked in steps with an evaluation."""
     most_gained_s: dict[str, float] = field(default_factory=dict)
     """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
 
@@ -306,7 +309,7 @@ def gather_facts(
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
     ranks_first = {rank.data.first_batches for rank in headline.ranks}
-    issued, passes = _issued(headline.ranks), compute_sources(headline.ranks)
+    issued, passes = _issued(headline.ranks), places.compute_sources(headline.ranks)
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -318,8 +321,8 @@ def gather_facts(
         overhead_s=overhead_s,
         sources=sources,
         computing=passes,
-        updating=compute_sources(headline.ranks, UPDATES),
-        after_backward=compute_sources(headline.ranks, AFTER_BACKWARD),
+        updating=places.compute_sources(headline.ranks, places.UPDATES),
+        after_backward=places.compute_sources(headline.ranks, places.AFTER_BACKWARD),
         collector=collector_pauses(headline.ranks),
         recompiled=recompilations(headline),
         broken_graphs=broken_graphs(headline.ranks, passes),
@@ -346,8 +349,9 @@ def gather_facts(
         moved=moved_of(headline),
         job=job,
         data_lines=data_lines(headline.ranks),
-        starting=start_sources(headline.ranks),
-        between=between_sources(headline.ranks, headline.later_phases),
+        starting=places.start_sources(headline.ranks),
+        between=places.between_sources(headline.ranks, headline.later_phases),
+        evaluating=places.evaluation_sources(headline.ranks),
         most_gained_s=_most_gained(headline),
     )
 

@@ -22,7 +22,9 @@ AT_LINE = {
     "where each begins (file.tell()), to seek to the one that is asked for; if each sample has its own: read all once, "
     "before the training, into one file or array",
     source_locations.UNPACKS: "if it is compressed: unpack once, before the training, and keep the data as they are "
-    "used (np.save in place of np.savez_compressed)",
+    "used (np.save in place of np.savez_compressed; of HDF5 and Zarr a whole chunk is unpacked for one row of it)",
+    source_locations.FINDS: "a dict that is made once ({value: n for n, value in enumerate(values)}) in place of a "
+    "search through a list (list.index, in)",
     source_locations.COPIES: "copy only what is changed: dict(record) or copy.copy in place of copy.deepcopy, numbers "
     "in arrays",
     source_locations.ASKS: "arrays or tensors in shared memory (tensor.share_memory_(), np.memmap) in place of a dict "

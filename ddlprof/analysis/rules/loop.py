@@ -11,7 +11,7 @@ from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.own_communication import GATHER_LESS, many_messages, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
-from ddlprof.analysis.sources import MORE_THAN_A_LINE, SourceShare, function_of, number_of
+from ddlprof.analysis.sources import MORE_THAN_A_LINE, TIMED, SourceShare, function_of, number_of
 from ddlprof.analysis.thresholds import (
     FINDING_STEPS,
     JOB_EVENTS,
@@ -64,6 +64,16 @@ _AT_LINE = {
     source_locations.COLLECT: (
         "collecting garbage at",
         "call gc.collect() only at checkpoints or in every 100th step, after gc.freeze() before the loop",
+    ),
+    source_locations.WRITES: (
+        "writing at",
+        "write only what is new (a line that is added to an open file: JSON Lines, CSV), less often, or by another "
+        "thread: a file that is written anew with all that was before takes ever longer",
+    ),
+    source_locations.JOINS: (
+        "joining arrays or tensors at",
+        "if what was joined before is joined again: a list that is joined once, after the loop, or one tensor of the "
+        "final size that is filled by slices, as all of it is copied each time",
     ),
     source_locations.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
     source_locations.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
@@ -123,7 +133,8 @@ _AT_LINE = {
 
 _BESIDE = "less often, or in another thread or process while the training goes on"
 _BETWEEN = {
-    "": f"see what this line does: {_BESIDE}; if it is a loop of Python, whole arrays (argsort, cumsum)",
+    "": f"see what this line does: {_BESIDE}; what is the same each time: once, before the first training; if it is a "
+    "loop of Python, whole arrays (argsort, cumsum)",
     source_locations.NETWORK: _BESIDE,
     source_locations.LISTS: AT_LINE[source_locations.LISTS],
     source_locations.COLLECT: "collect less often, after gc.freeze() before the loop",
@@ -341,7 +352,18 @@ def evaluation_share(facts: Facts) -> Issue | None:
     if alone is not None:
         title = f"the job waits while rank {alone} alone evaluates"
         action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
-    return _part_of_job(facts, "evaluation", "evaluations", title, action)
+    issue = _part_of_job(facts, "evaluation", "evaluations", title, action)
+    line = next((each for each in facts.evaluating.shares if each.sure and not _is_timed(each.place)), None)
+    if issue is None or line is None:
+        return issue
+    where, action = words_for_line(facts, line)
+    evidence = f"{issue.evidence}; {percent(line.share)} of {facts.evaluating.samples} stack samples then are {where}"
+    return replace(issue, evidence=evidence, next=f"{_BETWEEN.get(line.place.what, action)}; {issue.next}")
+
+
+def _is_timed(place: SourceLocation) -> bool:
+    """Whether it is a forward of the evaluation itself, or a batch for it."""
+    return place.is_of_data or place.what in TIMED
 
 
 def between_steps(facts: Facts) -> Issue | None:

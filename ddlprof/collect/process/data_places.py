@@ -18,6 +18,7 @@ from ddlprof.model.source_locations import (
     DATA_CALLER,
     DECODES,
     DRAWS,
+    FINDS,
     LISTS,
     OPENS,
     PARSES,
@@ -46,6 +47,11 @@ _STARTING = "the start of the loader's workers"
 
 DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
 """Functions that draw random numbers."""
+WRITING = frozenset((
+    "dump", "dumps", "to_csv", "to_json", "to_parquet", "to_pickle", "savetxt", "savez", "savez_compressed", "write",
+    "writelines", "writerow", "writerows", "flush", "fsync",
+))  # fmt: skip
+"""Functions that write, or make what is written."""
 _CALLS = {
     OPENS: frozenset(("ZipFile", "TarFile", "File", "connect", "read_parquet", "read_table", "open_dataset")),
     DRAWS: DRAWING,
@@ -59,6 +65,7 @@ _CALLS = {
     READS: frozenset(("readlines", "read_text")),
     UNPACKS: frozenset(("decompress",)),
     COPIES: frozenset(("deepcopy",)),
+    FINDS: frozenset(("index",)),
 }  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
@@ -70,6 +77,7 @@ _PLAIN = frozenset((
 _CALLED = re.compile(r"(\w+)\s*\(")
 _MODULES = {
     "zipfile": OPENS, "tarfile": OPENS, "h5py": OPENS, "sqlite3": OPENS, "lmdb": OPENS, "netCDF4": OPENS,
+    "zarr": OPENS,
     "pandas": TABLES, "polars": TABLES, "pyarrow": TABLES,
     "transformers": TOKENISES, "tokenizers": TOKENISES, "sentencepiece": TOKENISES, "nltk": TOKENISES,
     "PIL": DECODES, "cv2": DECODES, "imageio": DECODES, "json": PARSES, "yaml": PARSES, "xml": PARSES, "csv": PARSES,
@@ -77,8 +85,8 @@ _MODULES = {
     "multiprocessing.managers": ASKS,
 }  # fmt: skip
 """What a line does, by the package, or the module, of the code that it calls."""
-_UNPACKING = "zipfile"
-"""The package of `OPENS` that unpacks what it reads, if that is compressed. `tarfile` calls others to unpack."""
+_UNPACKING = frozenset(("zipfile", "h5py", "zarr"))
+"""The packages of `OPENS` that unpack what they read, if that is compressed. `tarfile` calls others to unpack."""
 _FUNCTIONS = {
     OPENS: frozenset(("__init__", "open", "_RealGetContents", "make_fid", "connect")),
     COPIES: frozenset(("deepcopy",)),
@@ -152,11 +160,13 @@ def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: 
     for what, known in _CALLS.items():
         if names & known:
             return what
+    if any(frame.code.co_name in WRITING for frame in called):
+        return ""
     for frame in reversed(called):
         package = frame.module.partition(".")[0]
         what = _MODULES.get(frame.module) or _MODULES.get(package, "")
         if what in _FUNCTIONS and not any(each.code.co_name in _FUNCTIONS[what] for each in called):
-            what = UNPACKS if package == _UNPACKING else ""
+            what = UNPACKS if package in _UNPACKING else ""
         if what:
             return what
     if not names & _OF_LISTS or names - _OF_LISTS - _PLAIN:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlprof.collect.process.data_places import DRAWING
+from ddlprof.collect.process.data_places import DRAWING, WRITING
 from ddlprof.model.source_locations import (
     CHECKPOINT,
     CONSTANT,
@@ -11,6 +11,7 @@ from ddlprof.model.source_locations import (
     DERIVES,
     DRAWS,
     ENVIRONMENT,
+    JOINS,
     LOGGING,
     METRIC,
     NETWORK,
@@ -19,6 +20,7 @@ from ddlprof.model.source_locations import (
     PLOT,
     RESULT,
     SLEEP,
+    WRITES,
 )
 
 SAVING = frozenset(("save_checkpoint", "save_pretrained", "save_state", "save_model", "save_optimizer_and_scheduler"))
@@ -35,6 +37,8 @@ CALLS = {
     COPY: frozenset(("deepcopy", "load_state_dict")),
     CHECKPOINT: frozenset(("save",)) | SAVING,
     DRAWS: DRAWING,
+    WRITES: WRITING,
+    JOINS: frozenset(("cat", "concat", "concatenate", "vstack", "hstack")),
 }  # fmt: skip
 """What a line does, by the name of the function that it calls."""
 
@@ -59,7 +63,8 @@ _MODULES = {
     "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,
     "loguru": LOGGING, "comet_ml": LOGGING, "neptune": LOGGING, "clearml": LOGGING, "tqdm": LOGGING, "rich": LOGGING,
     "requests": NETWORK, "urllib": NETWORK, "urllib3": NETWORK, "http": NETWORK, "httpx": NETWORK, "aiohttp": NETWORK,
-    "matplotlib": PLOT, "seaborn": PLOT, "plotly": PLOT, "torchmetrics": METRIC, "sklearn": METRIC, "torcheval": METRIC,
+    "matplotlib": PLOT, "seaborn": PLOT, "plotly": PLOT, "torchmetrics": METRIC, "torcheval": METRIC,
+    "sklearn.metrics": METRIC,
     "copy": COPY, "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT, "torch.nn.utils.parametrize": PARAMETRIZED,
 }  # fmt: skip
 """What a line does, by the package, or the module, of the function that it calls."""
@@ -67,4 +72,6 @@ _MODULES = {
 
 def work_of_package(module: str) -> str:
     """What a line does that calls this module; empty if it is not known."""
-    return _MODULES.get(module) or _MODULES.get(module.partition(".")[0], "")
+    package, _, rest = module.partition(".")
+    inner = f"{package}.{rest.partition('.')[0]}"
+    return _MODULES.get(module) or _MODULES.get(inner) or _MODULES.get(package, "")

@@ -49,6 +49,7 @@ from ddlprof.model.source_locations import (
     PLOT,
     SLEEP,
     STEPPING,
+    WRITES,
     SourceLocation,
 )
 from ddlprof.torch_private.modules import CACHED_WEIGHT, CALL
@@ -65,6 +66,13 @@ def _real(path: str | None) -> str:
 def _folders(*names: str) -> tuple[str, ...]:
     paths = (sysconfig.get_paths().get(name) for name in names)
     return tuple({_real(path) for path in paths if path})
+
+
+def _has_packages(folder: str) -> bool:
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 class _Inside(NamedTuple):
@@ -95,10 +103,16 @@ class CodeLocator:
     def __init__(self) -> None:
         self._base = os.getcwd()
         self._interpreter = _folders("stdlib", "platstdlib")
-        packages = {*_folders("purelib", "platlib", "scripts"), _real(site.getusersitepackages())}
+        packages = {*_folders("purelib", "platlib", "scripts"), _real(site.getusersitepackages()), *self._targets()}
         self._packages = tuple(sorted(packages - {""}, key=len, reverse=True))
         self._owners: dict[tuple[str, bool], str] = {}
         self._called: dict[Position, str] = {}
+
+    def _targets(self) -> list[str]:
+        """Other folders that packages were installed into (`pip install --target`), but for that of the script."""
+        own = {_real(self._base), _real(os.path.dirname(sys.argv[0]) or self._base)}
+        found = {_real(path) for path in sys.path} - {"", *own}
+        return [path for path in found if _has_packages(path)]
 
     def owner(self, filename: str, main: bool = False) -> str:
         """Whose code a file is. `main`: the frame belongs to the module `__main__`."""
@@ -176,7 +190,7 @@ class CodeLocator:
         users = [index for index, owner in enumerate(owners) if owner == USER]
         if users:
             innermost, what = users[0], self._what(frames[: users[0] + 1])
-            if what in ("", SLEEP):  # such as a stream of the user's that `print` writes to
+            if what in ("", SLEEP, WRITES):  # such as a stream of the user's that `print` writes to
                 called = ((index, self._work_of_call(frames[index])) for index in users[1:])
                 innermost, what = next(((index, work) for index, work in called if work), (innermost, what))
             outermost = users[-1] if loop is not None else innermost

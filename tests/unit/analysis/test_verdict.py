@@ -145,6 +145,21 @@ def test_advice_for_a_source_line_depends_on_what_it_is(what: str) -> None:
     assert "no_grad" not in action, "the training may need the gradients"
 
 
+@pytest.mark.parametrize(
+    ("what", "share", "told"),
+    [("", 0.6, True), (source_locations.DRAWS, 0.6, True), (source_locations.ROLLOUT, 0.6, False), ("", 0.3, False)],
+)
+def test_a_line_that_most_of_a_rollout_passes_at_is_told_in_place_of_acting(
+    what: str, share: float, told: bool
+) -> None:
+    line = SourceShare(SourceLocation("train.py:3 sample", what), share, True)
+    spreads = facts().summary.spreads | {"other": Spread(30.0 * MS), "rollout": Spread(24.0 * MS)}
+    known = facts(sources=Sources(40, [line]), summary=Summary(spreads, 50, 0))
+    why, action = advise(Verdict("ROLLOUT-BOUND", "critical", "rollout", 0.24), known)
+    assert ("train.py:3 sample" in why) is told
+    assert ("inference engine" in action) is not told
+
+
 def test_a_source_line_that_may_be_chance_is_not_named() -> None:
     line = SourceShare(SourceLocation("train.py:3 main"), 0.6, False)
     why, action = advise(Verdict("OTHER-BOUND", "critical", "other", 0.3), facts(sources=Sources(10, [line])))

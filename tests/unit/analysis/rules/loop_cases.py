@@ -42,7 +42,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     source_locations.OWN_LOOP, source_locations.LISTS, source_locations.NETWORK, "later")],
     "between_steps": [facts(job=job(60.0, 20.0), between=line(what)) for what in ("", source_locations.METRIC)]
-    + [facts(job=job(60.0, 20.0, 30.0), between=line(""))],
+    + [facts(job=job(60.0, 20.0, 30.0), between=line("")),
+       facts(job=replace(job(60.0, 20.0), evaluations=None, later_phases=4), between=line(""))],
     "parametrized": [facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED))],
     "constants": [facts(HOOKED, device="cpu", computing=line(source_locations.CONSTANT, 0.35, sure=False)),
                   facts(HOOKED, device="cpu", computing=Sources(40, [
@@ -81,7 +82,8 @@ SILENT: dict[str, list[Facts]] = {
                   facts(HOOKED, device="cpu", computing=line(source_locations.CONSTANT, 0.15)),
                   facts(HOOKED, device="cpu", computing=line(source_locations.ONE_HOT))],
     "new_optimizers": [facts(), facts(new_optimizers=0.5)],
-    "between_steps": [facts(job=job(60.0, 5.0), between=line("")), facts(job=job(60.0, 20.0)),
+    "between_steps": [facts(job=replace(job(60.0, 20.0), evaluations=None, later_phases=1), between=line("")),
+                      facts(job=job(60.0, 5.0), between=line("")), facts(job=job(60.0, 20.0)),
                       facts(job=job(60.0, 20.0), between=line("", sure=False)), facts(between=line("")),
                       facts(job=job(60.0, 10.0, 20.0), between=line("", share=0.6))],  # which may be in evaluations
     "costly_line": [facts(HOOKED, device="cpu", computing=line(source_locations.OWN_LOOP)),

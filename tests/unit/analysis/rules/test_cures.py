@@ -172,6 +172,18 @@ def test_what_is_collected_for_a_checkpoint_is_no_work_for_a_thread() -> None:
     assert "torch.distributed.checkpoint.async_save" in finding.next
 
 
+@pytest.mark.parametrize(
+    ("what", "cure"),
+    [(source_locations.JOINS, "a list that is joined once"), (source_locations.EVALUATION, None),
+     ("data per sample", None)],
+)  # fmt: skip
+def test_the_line_that_an_evaluation_is_at_is_told_beside_its_forwards(what: str, cure: str | None) -> None:
+    (finding,) = found("evaluation_share", facts(job=of_job(60.0, 0.0, 20.0), evaluating=line(what)))
+    assert finding.next.endswith("evaluate less often, on fewer batches, or in another process")
+    assert ("train.py:9" in finding.evidence) is (cure is not None)
+    assert cure is None or cure in finding.next
+
+
 def test_of_a_line_between_steps_what_may_be_in_evaluations_is_left_out() -> None:
     (finding,) = found("between_steps", facts(job=of_job(60.0, 20.0, 30.0), between=line("")))
     assert finding.share == pytest.approx((0.9 * 20 - 0.1 * 30) / 60)

@@ -63,6 +63,9 @@ def rows(path):
 
 def columns(path):
     return look(path) or pq.read_table(path)
+
+def number(words):
+    return look(words) or words.index("the")
 """
 
 
@@ -111,6 +114,7 @@ def inside_a_hook(function: Callable[..., Any]) -> None:
         ("copied", ":37 copied", "data copies", ":37 copied"),
         ("rows", ":40 rows", "data parses", ":40 rows"),
         ("columns", ":43 columns", "data opens", ":43 columns"),
+        ("number", ":46 number", "data finds", ":46 number"),
     ],
 )
 def test_the_innermost_line_and_the_outermost(
@@ -151,7 +155,8 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
     ("module", "name", "what"),
     [("gzip", "read", "data unpacks"), ("multiprocessing.managers", "call", "data asks"),
      ("torch.serialization", "load", "data parses"), ("multiprocessing.pool", "get", "data"),
-     ("h5py._hl.dataset", "read", "data"), ("torch.functional", "norm", "data"), ("tarfile", "read", "data"),
+     ("h5py._hl.dataset", "read", "data unpacks"), ("torch.functional", "norm", "data"), ("tarfile", "read", "data"),
+     ("json.decoder", "decode", "data parses"), ("json", "dump", "data"),
      ("tarfile", "open", "data opens"), ("zipfile", "read", "data unpacks"), ("copy", "deepcopy", "data copies"),
      ("copy", "copy", "data")],
 )  # fmt: skip

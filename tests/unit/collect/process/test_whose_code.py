@@ -76,6 +76,21 @@ def test_a_package_that_is_run_as_a_program_is_the_users(monkeypatch: pytest.Mon
     assert CodeLocator().owner(os.path.join(PACKAGES, "torch", "loop.py")) == INSTALLED
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_folder_that_packages_were_installed_into_is_not_the_users_but_for_that_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    target, plain = tmp_path / "target", tmp_path / "plain"
+    for folder in (target / "reader-1.0.dist-info", plain):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(target), str(plain), str(tmp_path / "none")])
+    monkeypatch.setattr(sys, "argv", [str((target if own else plain) / "train.py")])
+    places = CodeLocator()
+    assert places.owner(str(target / "reader" / "files.py")) == (USER if own else INSTALLED)
+    assert places.owner(str(plain / "helpers.py")) == USER
+    assert own or places.package(str(target / "reader" / "files.py")) == "reader"
+
+
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """An installed framework whose loop trains, logs, and calls the user's callbacks."""

@@ -92,6 +92,7 @@ SKIPPED_BATCHES = 10  # before one step: a filter lets most batches pass, and se
 NEW_OPTIMIZERS_SHARE = 0.9  # of the updates: with half of them, each round of an inner loop has one of its own
 FEW_ROWS = 10  # times as many rows as are looked up: then a sparse gradient costs less for certain
 FORWARD_ALONE = 2.0  # times backward: the passes of a network take half or a third of theirs
+SPARSE_SLOWER = 50  # at most, the product of a sparse matrix for each of its numbers, as against a dense one
 RECOMPILATIONS = 3  # two are the sizes of a usual batch and of the last one of an epoch
 SLOWED_STEPS = 60  # ten in each part, so that a median is none of a few
 SLOWED_FALLS = 1  # of the 15 pairs of parts, as on a busy machine; by chance in one of 100 runs

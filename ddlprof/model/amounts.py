@@ -25,3 +25,7 @@ class BatchAmount:
     places: Shared[int] = 0
     """The tokens so far of which it was looked up whether they are padding, and those of them that are."""
     padding: Shared[int] = 0
+
+
+SPARSE_NONZERO = 0.01
+"""A matrix with a larger share of numbers other than zero is not taken for sparse."""

@@ -66,6 +66,10 @@ class ModelFacts:
     """The number of parameters with such gradients that are set to zero before their optimizer uses them."""
     repeated_share: Shared[float | None] = None
     """The share of the operations of backward that it goes through again, for another loss of the same graph."""
+    sparse_share: Shared[float | None] = None
+    """The share of the operations by a matrix without gradients that is zero but for `SPARSE_NONZERO`."""
+    sparse_nonzero: Shared[float | None] = None
+    """The largest share of the numbers of such a matrix that are not zero."""
 
 
 @dataclass

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ddlprof.base.real_time import time
+from ddlprof.model.amounts import SPARSE_NONZERO
 from ddlprof.operators import formulas
 from ddlprof.torch_private import engine
 
@@ -32,6 +33,8 @@ _FREE = ("torch.distributed.", "torch.nn.")
 """Packages whose autograd functions only move data."""
 _MOST_CASTS = 4
 """The most operations, such as casts, between a weight and its use."""
+_FEWEST_NUMBERS, _MOST_NUMBERS = 10_000, 2**22
+"""The size of a matrix in which zeros are counted, and how many of its numbers are looked at: some milliseconds."""
 
 
 class OperationFlops(NamedTuple):
@@ -134,10 +137,11 @@ def _recurrent(node: _Node) -> OperationFlops:
 class _Formula(NamedTuple):
     work: Callable[[_Node], OperationFlops]
     saves: tuple[str, ...]
+    operands: formulas.Product | None = None
 
 
 _FORMULAS = {
-    **{name: _Formula(_product(operands), operands.saved) for name, operands in formulas.PRODUCTS.items()},
+    **{name: _Formula(_product(operands), operands.saved, operands) for name, operands in formulas.PRODUCTS.items()},
     **dict.fromkeys(formulas.CONVOLUTIONS, _Formula(_convolution, ("input", "weight"))),
     **dict.fromkeys(formulas.RECURRENT, _Formula(_recurrent, ("input",))),
     **dict.fromkeys(formulas.ATTENTION, _Formula(_attention, ("query", "key", "value"))),
@@ -175,6 +179,10 @@ class GraphFlops:
         """The nodes of all graphs, each once for every backward pass through it."""
         self.of_weights: Counter[int] = Counter()
         """FLOPs of forward by the `id` of the parameter, for products and convolutions with it."""
+        self.sparse = 0
+        """FLOPs of products with a matrix that needs no gradient and is zero but for `SPARSE_NONZERO` at most."""
+        self.nonzero = 0.0
+        """The largest share of the numbers of such a matrix that are not zero."""
         self.unknown = 0
         """Operations whose contents or sizes are not known. If there are any, the totals are lower bounds."""
         self._clock = clock
@@ -229,6 +237,11 @@ class GraphFlops:
         known."""
         return None if self._created or self._hidden or not self.backward else self.repeated / self.backward
 
+    @property
+    def sparse_share(self) -> float | None:
+        """The part of all FLOPs that is of such products; None: not known."""
+        return None if self._hidden or not self.forward else self.sparse / (self.forward + self.backward)
+
     def of_weights_in_microbatch(self) -> dict[int, float]:
         """Mean FLOPs of forward of a micro-batch by the `id` of the parameter."""
         return {key: flops / max(self.microbatches, 1) for key, flops in self.of_weights.items()}
@@ -270,6 +283,8 @@ class GraphFlops:
             self.unknown += 1
             return
         self._counted += 1
+        if formula.operands is not None:
+            self._count_zeros(node, formula.operands, work)
         number = engine.sequence_number(node) if kept or self._kept else None
         self.repeated += work.backward if number in self._earlier and number is not None and not nested else 0
         if number not in self._kept:
@@ -283,6 +298,16 @@ class GraphFlops:
         self.backward += work.backward + recomputed
         self.again += recomputed
         self._frozen += work.frozen
+
+    def _count_zeros(self, node: Any, operands: formulas.Product, work: OperationFlops) -> None:
+        for position, name in zip((operands.left, operands.right), operands.saved, strict=True):
+            if node.next_functions[position][0] is None:
+                slot = engine.saved_tensor(node, name)
+                known = getattr(slot, "unpack_hook", self) is None and slot.data is not None
+                share = engine.nonzero_share(slot.data, _FEWEST_NUMBERS, _MOST_NUMBERS) if known else None
+                if share is not None and share <= SPARSE_NONZERO:
+                    self.sparse += work.forward + work.backward
+                    self.nonzero = max(self.nonzero, share)
 
     def _reach(self, node: Any) -> None:
         """Notes a leaf of the graph: the parameter whose gradient is accumulated there."""

@@ -134,6 +134,17 @@ def first_values(tensor: Any, most: int) -> tuple[Any, ...]:
     return tuple(tensor.detach().reshape(-1)[:most].tolist())
 
 
+def nonzero_share(tensor: Any, fewest: int, most: int) -> float | None:
+    """The share of a tensor's numbers that are not zero, by up to about `most` of them, in whole rows; None for one of
+    fewer than `fewest`, and where `first_values` tells nothing."""
+    with no_torch_function():
+        whole = tensor.device.type == "cpu" and str(tensor.layout) == "torch.strided" and tensor.numel() >= fewest
+        if not whole or not tensor.untyped_storage().nbytes():
+            return None
+        rows = tensor.detach()[:: -(-tensor.numel() // most)]
+        return int(rows.count_nonzero()) / int(rows.numel())
+
+
 def function_modes(torch: Any) -> Callable[[], int] | None:
     """A function that returns the number of active function modes; None in another torch. Without such a mode, nothing
     intercepts what is done with a tensor of torch's own class."""

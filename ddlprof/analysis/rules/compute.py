@@ -29,11 +29,13 @@ from ddlprof.analysis.thresholds import (
     MICRO_BATCHES,
     NODES_OF_A_LAYER,
     SMALL_OPERATOR_S,
+    SPARSE_SLOWER,
     STARVED_SHARE,
     WARN_SHARE,
     WINDOW_STEPS,
 )
 from ddlprof.base.units import count, either, gib, listed, percent
+from ddlprof.model.amounts import SPARSE_NONZERO
 from ddlprof.model.operators import ALIGNED_ELEMENTS, UNALIGNED_SLOWER, padded, unaligned_sizes
 from ddlprof.model.source_locations import LOOP, OWN_LOOP
 
@@ -200,6 +202,28 @@ def python_loop(facts: Facts) -> Issue | None:
         f"stack samples): {work}"
     )
     return Issue("computing is a loop in Python", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
+                 about="compute")  # fmt: skip
+
+
+def zero_products(facts: Facts) -> Issue | None:
+    """Finds products with a matrix of almost only zeros."""
+    share, nonzero, step = facts.model.sparse_share, facts.model.sparse_nonzero, facts.mean_s("step")
+    line = next((each for each in facts.computing.shares if each.sure and not each.place.what), None)
+    if not share or nonzero is None or line is None or not step or facts.device != "cpu" or facts.model.compiled:
+        return None
+    gain = passes_s(facts) * min(share, line.share) * (1 - SPARSE_SLOWER * nonzero)
+    if share < _COMPUTES_SHARE or gain < WARN_SHARE * step:
+        return None
+    evidence = (
+        f"{percent(share)} of the operations of forward and backward multiply by a matrix without gradients of which "
+        f"{percent(nonzero)} are not zero; {percent(line.share)} of forward and loss is at {line.place.text} (of "
+        f"{facts.computing.samples} stack samples)"
+    )
+    action = (
+        "a sparse matrix in place of the dense one, made once, before the loop (adjacency.to_sparse_csr() of a graph, "
+        "which @ takes, too), or sums over its entries (index_add_, scatter_add_; nn.EmbeddingBag for counts of words)"
+    )
+    return Issue("computing multiplies by zeros", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
                  about="compute")  # fmt: skip
 
 
@@ -415,6 +439,13 @@ RULES = (
          "a loop over layers has few nodes for each, one over samples or time steps has many; backward goes through "
          "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
+    Rule("zero_products", "Products are with a matrix of almost only zeros",
+         f"{percent(WARN_SHARE)} of the step to gain, {percent(_COMPUTES_SHARE)} of the operations with a matrix "
+         f"without gradients of which {percent(SPARSE_NONZERO)} or less are not zero, and a line with a third of the "
+         "stack samples of forwards and losses for certain",
+         f"on a processor a number of a sparse matrix took 16 to {SPARSE_SLOWER} times as long as one of a dense one",
+         FINDING_STEPS, "the graph was not read, the job trains on a device, or `costly_line` knows the line",
+         zero_products),
     Rule("micro_batches", "Micro-batches are too small",
          f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
          f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",

@@ -483,8 +483,7 @@ def _window(attempt: Attempt) -> ProfilerWindow | None:
 def _rank_compute(ranks: Sequence[RankAnalysis]) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for rank in ranks:
-        mean = rank.summary.mean_ns("compute")
-        if mean is not None:
+        if (mean := rank.summary.mean_ns("compute")) is not None:
             found.setdefault(rank.data.node, []).append(mean / 1e9)
     return found
 

@@ -14,6 +14,7 @@ from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.sources import MORE_THAN_A_LINE, TIMED, SourceShare, function_of, number_of
 from ddlprof.analysis.thresholds import (
     FINDING_STEPS,
+    FORWARD_ALONE,
     JOB_EVENTS,
     LINE_OF_STEP_SHARE,
     LINE_SAMPLES,
@@ -295,6 +296,29 @@ def constants(facts: Facts) -> Issue | None:
                  gain_s=share * forward, about="compute", severity="warning" if warns else "info")  # fmt: skip
 
 
+def forward_alone(facts: Facts) -> Issue | None:
+    """Finds a line of forward or loss with so much of them that backward cannot go through what it does."""
+    line = next((each for each in facts.computing.shares if each.sure and not each.place.what), None)
+    step, forward, backward = (facts.mean_s(name) for name in ("step", "compute_forward", "compute_backward"))
+    if line is None or not step or forward is None or backward is None or not python_counts(facts):
+        return None
+    gain = line.share * forward - backward
+    if facts.model.compiled or forward < FORWARD_ALONE * backward or gain < WARN_SHARE * step:
+        return None
+    evidence = (
+        f"{percent(line.share)} of {facts.scale.time(forward)} in forward and loss is at {line.place.text} (of "
+        f"{facts.computing.samples} stack samples); backward takes {facts.scale.time(backward)}, so it does not go "
+        "through most of this"
+    )
+    action = (
+        "see what needs no gradients there: what is the same in each step is made once (register_buffer; what frozen "
+        "layers give for samples that come again); the nearest of all pairs by a product of matrices (x @ y.t() and "
+        "the squares, torch.cdist) in place of a difference with all pairs in it; numpy and Python as tensors"
+    )
+    return Issue("much of forward is at a line that backward does not go through", evidence, action,
+                 facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
+
+
 def new_optimizers(facts: Facts) -> Issue | None:
     """Finds a loop that makes an optimizer for each of its updates."""
     share = facts.training.new_optimizers
@@ -467,6 +491,12 @@ RULES = (
          "that call `torch.ones`, `arange`, `triu`, ...", "a line is changed in minutes, and all of them can go; never "
          "more than a warning, since some may depend on the batch", LINE_SAMPLES,
          f"fewer than {LINE_SAMPLES} stack samples were taken, or the device has enough to do", constants),
+    Rule("forward_alone", "Much of forward or loss is at a line that backward does not go through",
+         f"{percent(WARN_SHARE)} of the step to gain, by what a line with a third of the stack samples of forwards and "
+         f"losses for certain takes longer than all of backward, where these take {FORWARD_ALONE:.0f} times as long as "
+         "it", "backward goes through what forward computes, and takes longer, unless it has no gradients",
+         LINE_SAMPLES, "it is known what the line does, or it is a loop (`costly_line`, `python_loop`), the model is "
+         "compiled, or the device has enough to do", forward_alone),
     Rule("new_optimizers", "The loop makes an optimizer for each update",
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
          "before it, and with momentum or moments", "an inner loop that begins anew has several updates", FINDING_STEPS,

@@ -245,7 +245,7 @@ MEMORY_RULES = (
     Rule("slowing_steps", "Steps become slower and slower",
          f"the median steps of {GROWTH_PARTS} parts of the steady steps longer from part to part, but for one pair, by "
          f"{percent(SLOWED_SHARE)} in all on a rank whose memory grows all the time, else {SLOWED_TIMES:g} times as "
-         f"long in the end, their quickest ones too, with at most {percent(SLOWED_SHARE)} of what computing grows by in "
+         f"long in the end, the quickest too, with at most {percent(SLOWED_SHARE)} of what computing grows by in "
          f"backward; and {percent(LINE_OF_STEP_SHARE)} of the step to gain",
          "what is kept, or done once more, is gone through again in every step; more or longer samples make backward "
          "longer, and a machine that others use more and more keeps nothing", SLOWED_STEPS,

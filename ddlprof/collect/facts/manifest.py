@@ -131,6 +131,7 @@ def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:
         manifest.model.forward_flops_per_sample = probe.counted[0] / batch
         manifest.model.backward_flops_per_sample = probe.counted[1] / batch
         manifest.model.recomputed_flops_per_sample = (probe.recomputed or 0.0) / batch
+        manifest.model.sparse_share, manifest.model.sparse_nonzero = probe.flops.sparse_share, probe.flops.nonzero
 
 
 _TOO_LITTLE = (

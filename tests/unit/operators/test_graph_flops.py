@@ -185,6 +185,25 @@ def test_two_backwards_through_one_forward(options: Any) -> None:
     assert count.repeated_share == (None if "create_graph" in options else 0.25)
 
 
+@pytest.mark.parametrize(
+    ("edges", "share", "nonzero"),
+    [(100, 2 * 200 * 200 * 8 * 2, 0.0025), (0, 2 * 200 * 200 * 8 * 2, 0.0), (800, 0, 0.0)],
+)
+def test_products_with_a_matrix_of_almost_only_zeros(edges: int, share: int, nonzero: float) -> None:
+    graph, features, layer = torch.zeros(200, 200), torch.ones(200, 16), nn.Linear(16, 8)
+    graph.view(-1)[torch.arange(edges) * 50] = 1.0
+    count = backward((graph @ layer(features)).sum())
+    of_layer = 2 * 200 * 16 * 8 * 2  # whose input has no zeros
+    assert count.sparse_share == share / (of_layer + 2 * 200 * 200 * 8 * 2)
+    assert count.nonzero == nonzero
+
+
+def test_zeros_are_counted_in_what_needs_no_gradient_only_and_in_large_matrices() -> None:
+    weight, small = nn.Parameter(torch.zeros(200, 200)), torch.zeros(8, 200)
+    assert backward((small @ weight).sum()).sparse_share == 0.0
+    assert backward((torch.eye(200)[:, :100].reshape(100, 200) @ weight).sum()).sparse_share == 1.0
+
+
 class OwnProduct(torch.autograd.Function):
     """A matrix product that nobody sees into."""
 

@@ -26,6 +26,7 @@ from ddlprof.model.source_locations import (
     DECOMPOSES,
     DERIVES,
     DERIVES_EACH,
+    EACH,
     EVALUATION,
     FORWARD,
     LOGGING,
@@ -127,7 +128,9 @@ def _wanted(wanted: Callable[[SourceLocation], bool]) -> Callable[[RankData], li
 
 TIMED = (EVALUATION, FORWARD, ROLLOUT, CHECKPOINT)
 """Words of what is timed by itself."""
-PASSES = (LOOP, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, CONSTANT, "")
+PASSES = (
+    LOOP, EACH, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, CONSTANT, "",
+)  # fmt: skip
 """Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
 optimizers, and in all that follows a backward."""
 UPDATES, AFTER_BACKWARD = (UPDATE,), (BETWEEN, STEPPING, UPDATE)
@@ -240,4 +243,4 @@ def _weights(rank: RankData, steps: list[int]) -> list[float]:
 def _usual(kinds: Counter[str]) -> str:
     """What a place mostly does. A loop that was once seen to call a module does call modules."""
     ((what, _),) = kinds.most_common(1)
-    return LOOP if what == OWN_LOOP and LOOP in kinds else what
+    return next((loop for loop in (LOOP, EACH) if loop in kinds), what) if what == OWN_LOOP else what

@@ -36,8 +36,10 @@ COLLECT = "collect"
 """The line calls the garbage collector."""
 LOOP = "loop"
 """Of computing: the first line of a loop in the user's code, outside of the optimizer."""
+EACH = "each module"
+"""Such a loop that calls modules and hands nothing from one round to the next."""
 OWN_LOOP = "own loop"
-"""Such a loop, which calls no module: it is in the loss, or in the forward of a module. Of `other`: any loop that
+"""A loop as in `LOOP` that calls no module: it is in the loss, or in the forward of a module. Of `other`: any loop that
 repeats the line that the thread is at."""
 PARAMETRIZED = "parametrized"
 """A line in a loop for which a parametrization of torch's computes a weight anew."""

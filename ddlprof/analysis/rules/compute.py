@@ -37,7 +37,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, either, gib, listed, percent
 from ddlprof.model.amounts import SPARSE_NONZERO
 from ddlprof.model.operators import ALIGNED_ELEMENTS, UNALIGNED_SLOWER, padded, unaligned_sizes
-from ddlprof.model.source_locations import LOOP, OWN_LOOP
+from ddlprof.model.source_locations import EACH, LOOP, OWN_LOOP
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -163,9 +163,21 @@ def _fusing(facts: Facts, idle: float) -> str | None:
     )
 
 
+_IN_PLACE = (
+    "one expression on whole tensors in place of the loop at {} (over samples: a batch dimension, torch.vmap; over "
+    "time steps: nn.LSTM or nn.GRU in place of cells; over parameters: the optimizer's weight_decay, "
+    "torch._foreach_norm), or torch.compile around it",
+    "one call in place of the loop at {}, where no round needs the one before: a module that is called for each "
+    "sample, frame or time step takes all in its batch dimension; heads of attention are one nn.Linear whose output is "
+    "reshaped, and scaled_dot_product_attention; convolutions: groups=; other modules that are alike: "
+    "torch.func.stack_module_state and torch.vmap; or torch.compile around it",
+)
+"""Advice for loops of small operators, and for those that call modules which need nothing of each other."""
+
+
 def python_loop(facts: Facts) -> Issue | None:
     """Finds a loop of the script in which forward or loss is computed in many small operators."""
-    loops = [source for source in facts.computing.shares if source.place.what in (LOOP, OWN_LOOP)]
+    loops = [source for source in facts.computing.shares if source.place.what in (LOOP, EACH, OWN_LOOP)]
     nodes, step = facts.model.graph_nodes, facts.mean_s("step")
     if not loops or nodes is None or not step or loops[0].share * facts.computing.samples < LOOP_SAMPLES:
         return None
@@ -185,16 +197,14 @@ def python_loop(facts: Facts) -> Issue | None:
     else:
         passes = passes_s(facts)
         running = passes * (1 - (facts.host.queued_share or 0.0))
-        fewest = max(LOOPED_NODES, 0 if own else NODES_OF_A_LAYER * (facts.model.layers or 1))
+        fewest = max(
+            LOOPED_NODES, 0 if own or loop.place.what == EACH else NODES_OF_A_LAYER * (facts.model.layers or 1)
+        )
         if nodes < fewest or running > nodes * (facts.training.micro_batches or 1) * SMALL_OPERATOR_S:
             return None
         gain = passes * loop.share
         work = f"the graph of a batch has {count(nodes, 'node')}, of {1e6 * running / nodes:.0f} µs each"
-        action = (
-            f"one expression on whole tensors in place of the loop at {loop.place.text} (over samples: a batch "
-            "dimension, torch.vmap; over time steps: nn.LSTM or nn.GRU in place of cells; over parameters: the "
-            "optimizer's weight_decay, torch._foreach_norm), or torch.compile around it"
-        )
+        action = _IN_PLACE[loop.place.what == EACH].format(loop.place.text)
     if gain < WARN_SHARE * step:
         return None
     evidence = (
@@ -433,8 +443,9 @@ RULES = (
     Rule("python_loop", "Forward or loss is a loop of the script over small operators",
          f"{percent(WARN_SHARE)} of the step to gain, {LOOPED_NODES} nodes in the autograd graph of a batch, "
          f"{NODES_OF_A_LAYER} for each layer, less than {1e6 * SMALL_OPERATOR_S:.0f} µs for each, and {LOOP_SAMPLES} "
-         f"stack samples of forward and loss in one loop, {percent(LOOP_OF_LOOPS_SHARE)} of those in any; if it calls "
-         f"no module and surely has a third of them: {LOOPED_NODES} nodes, or forward and loss that take "
+         f"stack samples of forward and loss in one loop, {percent(LOOP_OF_LOOPS_SHARE)} of those in any; if it hands "
+         f"nothing from one module to the next: {LOOPED_NODES} nodes; if it calls "
+         f"no module and surely has a third of them: as many, or forward and loss that take "
          f"{FORWARD_ALONE:.0f} times as long as backward",
          "a loop over layers has few nodes for each, one over samples or time steps has many; backward goes through "
          "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import dis
 import re
+from collections import Counter
 from types import CodeType
 from typing import NamedTuple
 
 _CACHED = 1000
+_USES = re.compile(r"(LOAD|STORE)_(?:FAST|DEREF|NAME|GLOBAL)(?!_AND_CLEAR)")
+_IN_PLACE = re.compile(r"[^_]_$")
+"""The end of the names of torch's methods that change a tensor."""
+_FILLING = ("append", "extend", "insert", "update", "add", "setdefault")
+"""Methods that keep something in an object."""
 _TRAINS = re.compile(r"backward|(^|_)step$")
 _found: dict[CodeType, tuple[Loop, ...]] = {}
 
@@ -19,6 +25,8 @@ class Loop(NamedTuple):
     last: int
     line: int
     """The line of its first instruction: that of `for`; of `while` that of its condition or its body."""
+    carries: bool
+    """Whether a round leaves something for the next: in a variable that is read before it is set, or in an object."""
     trains: bool
     """Whether it names a backward or a step, as a loop over micro-batches does, or a generator goes on in it from step
     to step."""
@@ -56,7 +64,8 @@ def _loops(code: CodeType) -> tuple[Loop, ...]:
 def _read(code: CodeType) -> tuple[Loop, ...]:
     ends: dict[int, int] = {}
     trained: list[int] = []
-    for each in dis.get_instructions(code):
+    instructions = list(dis.get_instructions(code))
+    for each in instructions:
         jumps = "JUMP" in each.opname and "NO_INTERRUPT" not in each.opname  # not the loop of an await
         if jumps and isinstance(each.argval, int) and each.argval <= each.offset:
             ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
@@ -69,7 +78,25 @@ def _read(code: CodeType) -> tuple[Loop, ...]:
             first,
             last,
             next((line for begin, line in reversed(lines) if begin <= first), code.co_firstlineno),
+            _carries([each for each in instructions if first <= each.offset <= last]),
             any(first <= each <= last for each in trained),
         )
         for first, last in sorted(ends.items(), key=lambda loop: loop[0] - loop[1])
     )
+
+
+def _carries(body: list[dis.Instruction]) -> bool:
+    first: dict[str, str] = {}
+    stored, loaded, filled = set[str](), Counter[str](), Counter[str]()
+    for each, after in zip(body, [*body[1:], None], strict=True):
+        in_place = each.opname in ("LOAD_METHOD", "LOAD_ATTR") and _IN_PLACE.search(each.argval)
+        if each.opname in ("STORE_ATTR", "STORE_SUBSCR") or in_place:
+            return True
+        names = each.argval if isinstance(each.argval, tuple) else (each.argval,)  # of two in one from Python 3.13 on
+        for kind, name in zip(_USES.findall(each.opname), names, strict=False):
+            first.setdefault(name, kind)
+            stored.update((name,) if kind == "STORE" else ())
+            loaded[name] += kind == "LOAD"
+            filled[name] += name == names[-1] and after is not None and after.argval in _FILLING
+    read = any(0 < filled[name] < loaded[name] for name in loaded)
+    return read or any(first[name] == "LOAD" for name in stored)

@@ -38,6 +38,7 @@ from ddlprof.model.source_locations import (
     COLLECT,
     DERIVES,
     DERIVES_EACH,
+    EACH,
     EVALUATION,
     FORWARD,
     LIBRARY,
@@ -223,7 +224,8 @@ class CodeLocator:
         for frame in reversed(users):
             if found := _loop_of(frame, loop, update):
                 caller = self.text(users[-1]) if frame is not users[-1] else ""
-                what = LOOP if any(map(_calls_module, frames[: frames.index(frame)])) else OWN_LOOP
+                calls = any(map(_calls_module, frames[: frames.index(frame)]))
+                what = (LOOP if found.carries else EACH) if calls else OWN_LOOP
                 return SourceLocation(self.text(frame, found.line), what, caller)
         return SourceLocation(self.text(users[0])) if users else None
 

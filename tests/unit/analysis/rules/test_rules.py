@@ -177,6 +177,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "python_loop": [facts(**LOOPING), facts(**LOOPING | {"device": "NVIDIA A10G"}, lag_share=0.01),
                     facts({"compute": 970.0}, **LOOPING, queued_share=0.8),
                     facts(**LOOPING | {"computing": own_loop(0.6), "layers": 100}),
+                    facts(**LOOPING | {"computing": loops(0.6, what=source_locations.EACH), "layers": 100}),
                     facts(MASKED, **LOOPING | {"computing": own_loop(0.6), "graph_nodes": 20})],
     "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],

@@ -56,6 +56,43 @@ def batches(values: Iterable[int]) -> Iterable[int]:
         yield here(value)
 
 
+def chained(layers: Iterable[Any], x: Any) -> Any:
+    for layer in layers:
+        x = here(layer)(x)
+    return x
+
+
+def heads(layers: Iterable[Any], x: Any) -> list[Any]:
+    found = []
+    for layer in layers:
+        y = here(layer)(x)
+        found.append(y)
+    return found
+
+
+def listed(layers: Iterable[Any], x: Any) -> list[Any]:
+    return [one(x) + two for one, two in map(here, layers)]
+
+
+def summed(layers: Iterable[Any], x: Any) -> Any:
+    total = 0
+    for layer in layers:
+        total = total + here(layer)(x)
+    return total
+
+
+def kept(layers: Iterable[Any], x: Any) -> None:
+    for layer in layers:
+        x.state = here(layer)(x.state)
+
+
+def dense(layers: Iterable[Any], x: list[Any]) -> list[Any]:
+    for layer in layers:
+        y = here(layer)(x)
+        x.append(y)
+    return x
+
+
 def at(function: Callable[..., Any]) -> tuple[CodeType, int]:
     """The code of a function, and the instruction that reads the name `here`."""
     code = function.__code__
@@ -66,6 +103,26 @@ def at(function: Callable[..., Any]) -> tuple[CodeType, int]:
 def test_the_outermost_loop_is_told_by_its_first_line(function: Callable[..., Any], line: int | None) -> None:
     found = loop_around(*at(function))
     assert (found and found.line - function.__code__.co_firstlineno) == line
+
+
+@pytest.mark.parametrize(
+    ("function", "carries"),
+    [(inside, False), (heads, False), (chained, True), (summed, True), (kept, True), (dense, True)],
+)
+def test_a_round_may_need_the_one_before(function: Callable[..., Any], carries: bool) -> None:
+    found = loop_around(*at(function))
+    assert found is not None
+    assert found.carries is carries
+
+
+def test_a_comprehension_hands_nothing_from_round_to_round() -> None:
+    codes = [listed.__code__, *(each for each in listed.__code__.co_consts if isinstance(each, CodeType))]
+    loops = [loop for code in codes for loop in [loop_around(code, last) for last in _adding(code)] if loop]
+    assert [loop.carries for loop in loops] == [False]
+
+
+def _adding(code: CodeType) -> list[int]:
+    return [each.offset for each in dis.get_instructions(code) if each.opname == "LIST_APPEND"]
 
 
 def test_a_loop_that_trains_can_be_left_out() -> None:

@@ -27,6 +27,7 @@ from ddlprof.model.source_locations import (
     DECOMPOSES,
     DERIVES,
     DERIVES_EACH,
+    EACH,
     EVALUATION,
     FORWARD,
     LOGGING,
@@ -237,7 +238,7 @@ def test_a_package_that_logs_is_told_before_a_loop_in_forwards_alone() -> None:
     assert [(each.what, each.text.rpartition(".")[2]) for each in after] == [(BETWEEN, "forward")]
 
 
-@pytest.mark.parametrize(("calls_module", "word"), [(False, OWN_LOOP), (True, LOOP)])
+@pytest.mark.parametrize(("calls_module", "word"), [(False, OWN_LOOP), (True, EACH)])
 def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers(calls_module: bool, word: str) -> None:
     release, begun = threading.Event(), threading.Event()
 
@@ -357,7 +358,7 @@ def test_a_loop_of_the_script_that_only_calls_others_is_not_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looped", "cached", "word"), [(True, False, PARAMETRIZED), (False, False, ""), (True, True, LOOP)]
+    ("looped", "cached", "word"), [(True, False, PARAMETRIZED), (False, False, ""), (True, True, EACH)]
 )
 def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool, word: str) -> None:
     release, begun = threading.Event(), threading.Event()

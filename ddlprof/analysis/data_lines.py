@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
 
 
-_LINES = re.compile(r":(\d+)-\d+ ")
 _SEEN = 2
 """So many looks at a line before the tensor of a sample are no chance. They do not tell how long it takes: where the
 tensor lets the interpreter's lock go, looks on a busy machine get in a hundred times as easily."""
@@ -77,7 +75,7 @@ class DataLines:
         share, known = sum(each.share for each in inside), defaultdict[str, float](float)
         for each in inside:
             known[each.place.what] += each.share
-        around = next((each for each in self.inner.wider if _name(each.place.text) == name), None)
+        around = next((each for each in self.inner.wider if function_of(each.place.text) == name), None)
         if around is None or share < MORE_THAN_A_LINE * line.share:
             return None
         works = [what for what, part in known.items() if what not in _UNKNOWN and part >= LINE_SHARE * share]
@@ -91,11 +89,6 @@ def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
         sources_of(ranks, lambda place: place.what == DATA_CALLER),
         sources_of(ranks, lambda place: place.is_of_data and place.what != DATA_CALLER, Flag.EPOCH_START),
     )
-
-
-def _name(text: str) -> str:
-    """The function of a place of one or several lines."""
-    return function_of(_LINES.sub(r":\1 ", text))
 
 
 def _function(found: Sources) -> SourceShare | None:

@@ -51,6 +51,7 @@ _Sampled: TypeAlias = tuple[int, SourceLocation, int]
 
 _INSIDE = re.compile(r"(\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>)+$")
 """The end of the name of a comprehension."""
+_NUMBERS = re.compile("[0-9]+(-[0-9]+)?")
 MORE_THAN_A_LINE = 1.25
 """A function is told in place of its line if it takes this much more time, for the same kind of work."""
 
@@ -77,13 +78,23 @@ class Sources:
     @property
     def main(self) -> SourceShare | None:
         """The line with the largest part; else the function of several lines, or the line of the training loop, that
-        has it; None if that is not sure. A function is told as well where it does more of what its line does."""
+        has it; None if that is not sure. A function is told as well where it does more of what its line does, or where
+        it is known what it does and not what its line does."""
         line, wider = next((share for share in self.shares if share.sure), None), next(iter(self.wider), None)
         if line is None or wider is None:
             return line or wider
         alike = sum(share.share for share in self.shares if share.place.what == line.place.what)
         more = MORE_THAN_A_LINE * line.share <= wider.share <= alike + 0.01  # lines of other kinds are no part of it
-        return wider if more and wider.place.what == line.place.what != "" else line
+        if more and wider.place.what == line.place.what != "":
+            return wider
+        around = not line.place.what and wider.place.what and MORE_THAN_A_LINE * line.share <= wider.share
+        return wider if around and function_of(wider.place.text) == function_of(line.place.text) else line
+
+    @property
+    def unknown(self) -> SourceShare | None:
+        """The line with the largest part, where nothing is known of what is done there and around it."""
+        known = any(each.place.what for each in (*self.shares, *self.wider) if each.sure)
+        return None if known else next((each for each in self.shares if each.sure), None)
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
@@ -206,12 +217,12 @@ class _Votes:
 
 
 def function_of(text: str) -> str:
-    """The file and the function of a place, `train.py main`, also where it is in a comprehension in that function; a
-    place of another form as it is."""
+    """The file and the function of a place, `train.py main`, also where it is in a comprehension in that function, or
+    several lines of it; a place of another form as it is."""
     place, space, name = text.rpartition(" ")
     file, _, line = place.rpartition(":")
     name = _INSIDE.sub("", name)
-    return f"{file} {name}" if space and file and line.isdigit() and line.isascii() else text
+    return f"{file} {name}" if space and file and _NUMBERS.fullmatch(line) else text
 
 
 def number_of(text: str) -> int | None:

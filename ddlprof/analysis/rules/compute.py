@@ -218,7 +218,7 @@ def python_loop(facts: Facts) -> Issue | None:
 def zero_products(facts: Facts) -> Issue | None:
     """Finds products with a matrix of almost only zeros."""
     share, nonzero, step = facts.model.sparse_share, facts.model.sparse_nonzero, facts.mean_s("step")
-    line = next((each for each in facts.computing.shares if each.sure and not each.place.what), None)
+    line = facts.computing.unknown
     if not share or nonzero is None or line is None or not step or facts.device != "cpu" or facts.model.compiled:
         return None
     gain = passes_s(facts) * min(share, line.share) * (1 - SPARSE_SLOWER * nonzero)

@@ -298,7 +298,7 @@ def constants(facts: Facts) -> Issue | None:
 
 def forward_alone(facts: Facts) -> Issue | None:
     """Finds a line of forward or loss with so much of them that backward cannot go through what it does."""
-    line = next((each for each in facts.computing.shares if each.sure and not each.place.what), None)
+    line = facts.computing.unknown
     step, forward, backward = (facts.mean_s(name) for name in ("step", "compute_forward", "compute_backward"))
     if line is None or not step or forward is None or backward is None or not python_counts(facts):
         return None

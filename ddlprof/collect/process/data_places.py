@@ -160,13 +160,13 @@ def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: 
     for what, known in _CALLS.items():
         if names & known:
             return what
-    if any(frame.code.co_name in WRITING for frame in called):
-        return ""
     for frame in reversed(called):
         package = frame.module.partition(".")[0]
         what = _MODULES.get(frame.module) or _MODULES.get(package, "")
         if what in _FUNCTIONS and not any(each.code.co_name in _FUNCTIONS[what] for each in called):
             what = UNPACKS if package in _UNPACKING else ""
+        if what == PARSES and any(each.code.co_name in WRITING for each in called):
+            what = ""
         if what:
             return what
     if not names & _OF_LISTS or names - _OF_LISTS - _PLAIN:

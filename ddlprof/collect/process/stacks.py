@@ -188,6 +188,8 @@ class CodeLocator:
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         ours = next((index for index, owner in enumerate(owners) if owner != OURS), 0)
         frames, owners = frames[ours:], owners[ours:]  # such as our callback of the garbage collector
+        if frames and _calls_module(frames[0]):  # on its way into a forward, which will be told by its event
+            return None
         users = [index for index, owner in enumerate(owners) if owner == USER]
         if users:
             innermost, what = users[0], self._what(frames[: users[0] + 1])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ddlprof.analysis.run import analyse
-from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, compute_sources, other_sources
+from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, SourceShare, compute_sources, other_sources
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
 from ddlprof.model.records import ComputeSamples, Flag
@@ -168,3 +169,29 @@ def test_a_loop_that_was_once_seen_in_a_module_calls_modules(tmp_path: Path, ins
     write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
     (attempt,) = analyse(load_run(tmp_path))
     assert [each.place.what for each in compute_sources(attempt.ranks).shares] == [what]
+
+
+PLACES = {what: SourceLocation(f"train.py:{number} save", what) for number, what in ((17, ""), (18, "writes"))}
+AROUND = SourceShare(SourceLocation("train.py:17-18 save", "writes"), 0.85, True)
+
+
+@pytest.mark.parametrize(
+    ("share", "around", "told"),
+    [(0.45, AROUND, AROUND.place.text), (0.8, AROUND, "train.py:17 save"),
+     (0.45, replace(AROUND, place=SourceLocation("train.py:40 main", "writes")), "train.py:17 save")],
+)  # fmt: skip
+def test_a_function_of_known_work_is_told_in_place_of_its_line_of_unknown_work(
+    share: float, around: SourceShare, told: str
+) -> None:
+    lines = [SourceShare(PLACES[""], share, True), SourceShare(PLACES["writes"], 0.85 - share, False)]
+    main = Sources(40, lines, [around]).main
+    assert main is not None
+    assert main.place.text == told
+
+
+def test_a_line_is_unknown_where_nothing_is_known_around_it_either() -> None:
+    line = SourceShare(PLACES[""], 0.5, True)
+    assert Sources(40, [line]).unknown == line
+    assert Sources(40, [line], [replace(AROUND, place=SourceLocation("train.py main"))]).unknown == line
+    assert Sources(40, [line], [AROUND]).unknown is None
+    assert Sources(40, [replace(line, sure=False)], []).unknown is None

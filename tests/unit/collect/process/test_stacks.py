@@ -170,6 +170,17 @@ def test_what_ddlprof_does_for_itself_is_no_line_of_the_scripts(monkeypatch: pyt
         assert len(sampler.of_step(2, 0).other) == number
 
 
+def test_what_is_on_its_way_into_a_forward_is_no_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = StackFrame(torch.nn.Module._call_impl.__code__, 0, "torch.nn.modules.module")
+    inner = StackFrame(torch.nn.Linear.forward.__code__, 0, "torch.nn.modules.linear")
+    user = StackFrame(compile("x = 1", __file__, "exec"), 0, "__main__")
+    for stack, words in (([call, call, user], []), ([inner, call, call, user], [FORWARD])):
+        monkeypatch.setattr("ddlprof.collect.process.stacks.stack_of_thread", lambda _, stack=stack: stack)
+        sampler = StackSampler()
+        sampler.sample(1, [], 1)
+        assert [place.what for place in sampler.of_step(2, 0).other] == words
+
+
 def test_a_thread_that_is_gone() -> None:
     sampler = StackSampler()
     sampler.sample(None, [], 0)

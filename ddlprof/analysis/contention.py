@@ -62,6 +62,16 @@ def _rate(rank: RankData, column: str) -> float | None:
     return float(counted[-1] - counted[0]) / passed_ns if passed_ns > 0 else None
 
 
+def queued_until(rank: RankData, time_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For how long, in ns, the main thread has waited for a processor until these times, evenly between two readings; 0
+    where it was not counted."""
+    counted = rank.context["process_queued_ns"]
+    known = ~np.isnan(counted)
+    if np.count_nonzero(known) < 2:
+        return np.zeros(time_ns.shape)
+    return np.asarray(np.interp(time_ns, rank.context["time_ns"][known].astype(np.float64), counted[known]))
+
+
 def own_steps_ns(rank: RankData, steady: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The time of a step without waits for a processor, in ns, for each interval between two readings in steady steps.
 

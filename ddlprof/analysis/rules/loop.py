@@ -303,6 +303,8 @@ def forward_alone(facts: Facts) -> Issue | None:
     if line is None or not step or forward is None or backward is None or not python_counts(facts):
         return None
     gain = line.share * forward - backward
+    if any(each.beside for each in facts.slowing):  # which `slowing_steps` is about
+        return None
     if facts.model.compiled or forward < FORWARD_ALONE * backward or gain < WARN_SHARE * step:
         return None
     evidence = (

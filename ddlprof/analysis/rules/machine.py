@@ -94,11 +94,11 @@ def slowing_steps(facts: Facts) -> Issue | None:
     step = facts.mean_s("step")
     if not step or recompilation(facts) is not None or subnormals(facts) is not None:
         return None
-    waited_s = (facts.host.queued_share or 0.0) * step  # what other work may have made longer, and ...
-    of_workers = facts.starved and bool(facts.training.loader_workers)  # ... all that workers wait for is not known
+    # How long the training waits for a processor is known, and left out; of its workers it is not.
+    of_workers = facts.starved and bool(facts.training.loader_workers)
     found = [
-        each for each in facts.slowing if each.rank in growths
-        or (each.beside and step - each.first_s > waited_s and not (of_workers and each.about == "data"))
+        each for each in facts.slowing
+        if each.rank in growths or (each.beside and not (of_workers and each.about == "data"))
     ]  # fmt: skip
     worst = max(found, key=lambda each: each.last_s - each.first_s, default=None)
     if worst is None or (gain := step - worst.first_s) < LINE_OF_STEP_SHARE * step:
@@ -243,10 +243,10 @@ MEMORY_RULES = (
          "workers that end with their epoch end before the memory does, or the system does not tell (only Linux does)",
          worker_memory),
     Rule("slowing_steps", "Steps become slower and slower",
-         f"the median steps of {GROWTH_PARTS} parts of the steady steps longer from part to part, but for one pair, by "
-         f"{percent(SLOWED_SHARE)} in all on a rank whose memory grows all the time, else {SLOWED_TIMES:g} times as "
-         f"long in the end, the quickest too, with at most {percent(SLOWED_SHARE)} of what computing grows by in "
-         f"backward; and {percent(LINE_OF_STEP_SHARE)} of the step to gain",
+         f"the quickest steps of {GROWTH_PARTS} parts of the steady steps longer from part to part, but for one pair, "
+         f"by {percent(SLOWED_SHARE)} in all on a rank whose memory grows all the time, else {SLOWED_TIMES:g} times as "
+         f"long in the end, waits for a processor left out, with at most {percent(SLOWED_SHARE)} of what computing "
+         f"grows by in backward; and {percent(LINE_OF_STEP_SHARE)} of the step to gain",
          "what is kept, or done once more, is gone through again in every step; more or longer samples make backward "
          "longer, and a machine that others use more and more keeps nothing", SLOWED_STEPS,
          "`recompilation` or `subnormals` speaks, or it may all be waiting for a processor", slowing_steps),

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.slowing import Slowing, find_slowing
+from ddlprof.model.records import ContextRow
 from ddlprof.store import load_run
-from tests.golden.runs import header, step, write_rank
+from tests.golden.runs import MS, header, step, write_rank
 
 
-def slowing_of(directory: Path, compute_ms: list[float], other_ms: list[float]) -> list[Slowing]:
+def slowing_of(
+    directory: Path, compute_ms: list[float], other_ms: list[float], queued_ms: Sequence[tuple[float, float]] = ()
+) -> list[Slowing]:
+    """`queued_ms`: readings of how long the main thread has waited for a processor, each after a moment."""
     rows, start = [], 0.0
     for number, (compute, other) in enumerate(zip(compute_ms, other_ms, strict=True)):
         rows.append(step(number, compute, other_ms=other, start_ms=start))
         start += rows[-1].step_ns / 1e6
-    write_rank(directory, header(), rows)
+    counters = [
+        ContextRow(round(at * MS), None, 1, None, None, None, None, process_queued_ns=round(waited * MS))
+        for at, waited in queued_ms
+    ]
+    write_rank(directory, header(), rows, records=counters)
     (attempt,) = analyse(load_run(directory))
     return find_slowing(attempt.ranks)
 
@@ -72,8 +82,19 @@ def test_short_steps_that_are_interrupted_more_often_have_not_become_slower(tmp_
     """Their median becomes another one, though a step that nothing interrupts takes as long as before."""
     noise = random.Random(3)
     slices = [4.0 * (noise.random() < 0.3 + 0.4 * n / 600) for n in range(600)]
-    slowed = slowing_of(tmp_path, [1.5] * 600, [0.1 + each for each in slices])
+    slowed = slowing_of(tmp_path, [1.5 + 0.0001 * n for n in range(600)], [0.1 + each for each in slices])
     assert not any(each.beside for each in slowed)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_steps_that_wait_longer_for_a_processor_have_not_become_slower(tmp_path: Path, waits: bool) -> None:
+    """Steps of 40 ms that become 120 ms long, with or without readings that this is waiting."""
+    other = [20 + 80 * n / STEPS for n in range(STEPS)]
+    ends = list(accumulate(20 + each for each in other))
+    waited = list(accumulate(80 * n / STEPS for n in range(STEPS)))
+    readings = list(zip(ends, waited, strict=True))[::5] if waits else []
+    (found,) = slowing_of(tmp_path, [20.0] * STEPS, other, readings)
+    assert found.beside is not waits
 
 
 def test_one_part_may_fall_behind_the_trend(tmp_path: Path) -> None:

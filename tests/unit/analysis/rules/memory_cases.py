@@ -73,7 +73,6 @@ SILENT: dict[str, list[Facts]] = {
             subnormal_times=9.0,
         ),
         facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)]),
-        facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)], queued_share=0.6),
         facts(slowing=[replace(SLOWING, first_s=0.05, beside=True, about="data")], queued_share=0.3, loader_workers=2),
     ],
     "kept_graphs": [

@@ -18,7 +18,7 @@ from ddlprof.analysis.rules.compute import free_processors, launch_less, starved
 from ddlprof.analysis.rules.epochs import new_iterators
 from ddlprof.analysis.rules.facts import Facts, gather_facts
 from ddlprof.analysis.rules.input import handed_s, more_workers, sooner_copies
-from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
+from ddlprof.analysis.rules.line_advice import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.pipeline import less_bubble, why_bubble
 from ddlprof.analysis.rules.ranks import help_late_rank, uneven_input
 from ddlprof.analysis.run import Attempt

@@ -305,8 +305,7 @@ def gather_facts(
     step: StepOperators | None = None,
 ) -> Facts:
     """Gathers the facts of the attempt of the headline. `cpu_percent`: how busy the machine's processors were."""
-    training = manifest.training if manifest else TrainingFacts()
-    host = manifest.host if manifest else {}
+    training, host = (manifest.training, manifest.host) if manifest else (TrainingFacts(), {})
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
     ranks_first = {rank.data.first_batches for rank in headline.ranks}
     issued, passes = _issued(headline.ranks), places.compute_sources(headline.ranks)
@@ -395,13 +394,6 @@ def _rules_windows_out(note: Note) -> bool:
 def stages_of(attempt: Attempt) -> Stages | None:
     """The stages of the pipelines of an attempt."""
     return find_stages(attempt.pipelines, {rank.data.rank: rank.summary for rank in attempt.ranks})
-
-
-def idle_share(attempt: Attempt) -> float | None:
-    """The share of the time in profiler windows in which the device did nothing."""
-    windows = [window for rank in attempt.ranks for window in rank.data.windows]
-    total = sum(window.window_ns for window in windows)
-    return 1 - sum(window.work_ns for window in windows) / total if total else None
 
 
 def _most_gained(headline: Attempt) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ddlprof.analysis.issued import Issued
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.line_advice import AT_LINE
+from ddlprof.analysis.rules.line_advice import AT_ANY_LINE, BETWEEN, ONCE_FOR_ALL, main_line, words_for_line
 from ddlprof.analysis.rules.own_communication import GATHER_LESS, many_messages, sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
@@ -30,138 +30,11 @@ from ddlprof.model.source_locations import SourceLocation
 
 _COLLECTED = 0.5
 """Of the time at a line: then most of it may be the garbage collector's."""
-LESS_ROLLOUT = (
-    "collect with larger batches, with an inference engine, or in other processes while the training goes on; if it is "
-    "to evaluate: less often, or on fewer samples"
-)
-_ONCE_OR_LESS = (
-    "what is the same in each step can be done once, before the loop, and what the step need not wait for less often, "
-    "or in another process"
-)
-_AT_LINE = {
-    source_locations.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
-    source_locations.FORWARD: (
-        "in a forward pass at",
-        "see whether every step needs this forward pass",
-    ),
-    source_locations.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
-    source_locations.CHECKPOINT: ("saving at", "save less often, or in the background"),
-    source_locations.LOGGING: (
-        "logging at",
-        "log less often, such as in every 100th step, or in another thread or process",
-    ),
-    source_locations.PLOT: ("plotting at", "plot less often: keep the numbers, and draw them once an epoch"),
-    source_locations.METRIC: (
-        "computing a metric at",
-        "add to the metric in every step (update), and compute it once an epoch: what grows with the steps takes ever "
-        "longer",
-    ),
-    source_locations.COPY: (
-        "copying at",
-        "copy only the states that are needed, and less often; an average of weights in place "
-        "(torch._foreach_lerp_, torch.optim.swa_utils.AveragedModel); weights of a task without a copy of the model "
-        "(torch.func.functional_call)",
-    ),
-    source_locations.COLLECT: (
-        "collecting garbage at",
-        "call gc.collect() only at checkpoints or in every 100th step, after gc.freeze() before the loop",
-    ),
-    source_locations.WRITES: (
-        "writing at",
-        "write only what is new (a line that is added to an open file: JSON Lines, CSV), less often, or by another "
-        "thread: a file that is written anew with all that was before takes ever longer",
-    ),
-    source_locations.JOINS: (
-        "joining arrays or tensors at",
-        "if what was joined before is joined again: a list that is joined once, after the loop, or one tensor of the "
-        "final size that is filled by slices, as all of it is copied each time",
-    ),
-    source_locations.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
-    source_locations.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
-    source_locations.NETWORK: (
-        "waiting for the network at",
-        "ask in another thread while the training goes on (concurrent.futures.ThreadPoolExecutor), several values in "
-        "one request, or less often, such as in every 100th step",
-    ),
-    source_locations.ENVIRONMENT: (
-        "in the environment at",
-        "run several environments at once, in processes of their own",
-    ),
-    source_locations.LIBRARY: (
-        "in",
-        "see what the library does there in every step, and which option makes it do so less often",
-    ),
-    source_locations.OWN_LOOP: (
-        "in the loop at",
-        "whole arrays or tensors in place of this loop (over samples: a batch dimension; over parameters: "
-        f"torch._foreach_norm, torch._foreach_lerp_); {_ONCE_OR_LESS}",
-    ),
-    source_locations.PARAMETRIZED: (
-        "computing a weight anew in the loop at",
-        "with torch.nn.utils.parametrize.cached(): around the forward: each weight is computed once in it",
-    ),
-    source_locations.DECOMPOSES: (
-        "decomposing matrices at",
-        "what needs no decomposition, or a cheaper one (svdvals for the values alone, solve in place of inv, "
-        "torch.nn.utils.parametrizations.spectral_norm for the largest value), all matrices of one shape in one call, "
-        "or a term of the loss in every Nth step only, with N times its weight",
-    ),
-    source_locations.DERIVES: (
-        "computing gradients at",
-        "if it is a penalty: in every 16th step only, with 16 times its weight (lazy regularisation), or on a part of "
-        "the batch; gradients of several outputs at once (torch.func.vmap, is_grads_batched=True)",
-    ),
-    source_locations.DERIVES_EACH: (
-        "computing gradients in the loop at",
-        "where none needs the one before, all in one call: over samples torch.func.vmap(torch.func.grad(loss)) with "
-        "torch.func.functional_call, over outputs of one graph torch.autograd.grad(..., is_grads_batched=True), over "
-        "parameters one call with the list of them",
-    ),
-    source_locations.ONE_HOT: (
-        "making one-hot vectors at",
-        "the numbers themselves: nn.Embedding, or weight[numbers], in place of a product with one-hot vectors, and "
-        "cross_entropy or gather for a choice of columns",
-    ),
-    **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
-    # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
-    source_locations.LISTS: (
-        "at",
-        f"{AT_LINE[source_locations.LISTS]}; if making the list takes long: {_ONCE_OR_LESS}",
-    ),
-    "": ("at", f"see what this line does: {_ONCE_OR_LESS}"),
-}
-"""Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
-
-_BESIDE = "less often, or in another thread or process while the training goes on"
-_BETWEEN = {
-    "": f"see what this line does: {_BESIDE}; what is the same each time: once, before the first training; if it is a "
-    "loop of Python, whole arrays (argsort, cumsum)",
-    source_locations.NETWORK: _BESIDE,
-    source_locations.LISTS: AT_LINE[source_locations.LISTS],
-    source_locations.COLLECT: "collect less often, after gc.freeze() before the loop",
-    source_locations.OWN_LOOP: "whole arrays or tensors in place of this loop (argsort, cumsum, all pairs compared at "
-    "once), fewer samples, or less often",
-    **dict.fromkeys(
-        (source_locations.METRIC, source_locations.PLOT, source_locations.RESULT, source_locations.LOGGING,
-         source_locations.LIBRARY),
-        "fewer samples, a faster implementation of it, or less often",
-    ),
-}  # fmt: skip
-"""Advice for what a line does beside the steps, where that of `_AT_LINE` is about every step."""
-
-_ONCE_FOR_ALL = "what is the same for each phase (reading and preparing the data): once, before the first of them"
-
 _PARTS = (
     "save less often; where one rank collects the states of all (consolidate_state_dict, a full state dict), each its "
     "own part instead, and in the background: torch.distributed.checkpoint.async_save"
 )
 
-_MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
-_LOADER = (
-    "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
-    "samples, or workers of a DataLoader beside computing"
-)
-"""Advice for such a line of a loop that loads its batches itself."""
 _SEND_LESS = "less often, or several values in one call"
 """Advice for a line that is also one whose collectives the run knows."""
 _COSTLY = (
@@ -184,19 +57,6 @@ _OWN_RULES = (
     source_locations.COLLECT,
 )
 """The kinds of work that have a rule of their own."""
-
-
-def main_line(facts: Facts) -> SourceShare | None:
-    """The place where most of `other` is spent; None if that is not sure."""
-    return facts.sources.main
-
-
-def words_for_line(facts: Facts, line: SourceShare) -> tuple[str, str]:
-    """Words for what happens at a line, and the advice."""
-    told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
-    if line.place.what in _MAY_LOAD and facts.summary.mean_ns("data") is None:
-        action += f"; {_LOADER}"
-    return f"{told} {line.place.text}", action
 
 
 def result_waits(facts: Facts) -> Issue | None:
@@ -371,7 +231,7 @@ def _line(facts: Facts, title: str, what: str) -> Issue | None:
 
 def evaluation_share(facts: Facts) -> Issue | None:
     """Finds a job that spends much of its time evaluating."""
-    action = _AT_LINE[source_locations.EVALUATION][1]
+    action = AT_ANY_LINE[source_locations.EVALUATION][1]
     if facts.training.evaluates_with_gradients:
         action = f"with torch.no_grad(): around it, as nothing uses the graphs that it makes; {action}"
     title, alone = "the job spends much of its time evaluating", facts.lone_evaluator
@@ -384,7 +244,7 @@ def evaluation_share(facts: Facts) -> Issue | None:
         return issue
     where, action = words_for_line(facts, line)
     evidence = f"{issue.evidence}; {percent(line.share)} of {facts.evaluating.samples} stack samples then are {where}"
-    return replace(issue, evidence=evidence, next=f"{_BETWEEN.get(line.place.what, action)}; {issue.next}")
+    return replace(issue, evidence=evidence, next=f"{BETWEEN.get(line.place.what, action)}; {issue.next}")
 
 
 def _is_timed(place: SourceLocation) -> bool:
@@ -404,10 +264,10 @@ def between_steps(facts: Facts) -> Issue | None:
     times = max(job.evaluations or 0, job.checkpoints or 0, job.epochs or 0, job.later_phases)
     if share < WARN_SHARE:
         return None
-    where, of_steps = words_for_line(facts, line)[0], _AT_LINE.get(line.place.what, _AT_LINE[""])[1]
-    action = _BETWEEN.get(line.place.what, of_steps)
+    where, of_steps = words_for_line(facts, line)[0], AT_ANY_LINE.get(line.place.what, AT_ANY_LINE[""])[1]
+    action = BETWEEN.get(line.place.what, of_steps)
     if job.later_phases:
-        action = f"{_ONCE_FOR_ALL}; otherwise {action}"
+        action = f"{ONCE_FOR_ALL}; otherwise {action}"
     whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
     evidence = f"{whole} are beside the steps, where the script evaluates, saves, or begins an epoch"
     evidence += " or another phase (a fold, a trial); " if job.later_phases else "; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.loop import main_line, words_for_line
+from ddlprof.analysis.rules.line_advice import main_line, words_for_line
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     FINDING_STEPS,

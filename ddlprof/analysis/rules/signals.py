@@ -36,7 +36,7 @@ from ddlprof.model.records import MISSING
 
 if TYPE_CHECKING:
     from ddlprof.analysis.amounts import Amounts
-    from ddlprof.analysis.run import RankAnalysis
+    from ddlprof.analysis.run import Attempt, RankAnalysis
     from ddlprof.store import RankData
 
 
@@ -364,3 +364,10 @@ def _in_every_part(step: NDArray[np.float64], held: NDArray[np.float64]) -> bool
         return False
     slopes = np.diff(mean_held) / np.diff(mean_step)
     return bool(slopes.min() >= GROWTH_STEADINESS * (mean_held[-1] - mean_held[0]) / (mean_step[-1] - mean_step[0]))
+
+
+def idle_share(attempt: Attempt) -> float | None:
+    """The share of the time in profiler windows in which the device did nothing."""
+    windows = [window for rank in attempt.ranks for window in rank.data.windows]
+    total = sum(window.window_ns for window in windows)
+    return 1 - sum(window.work_ns for window in windows) / total if total else None

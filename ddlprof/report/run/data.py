@@ -15,7 +15,7 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.hang_facts import BUSY, FAILED, KILLED
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.phases import PhaseLine
-from ddlprof.analysis.rules.facts import idle_share
+from ddlprof.analysis.rules.signals import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary

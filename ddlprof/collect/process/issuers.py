@@ -36,7 +36,7 @@ _MODULES = {
 """Who issues what functions of these packages of torch issue; empty: not told. The first that fits counts."""
 _ASKED = (issuers.TENSOR, issuers.FSDP, issuers.FSDP2)
 """Issuers that a line of the script may ask for whole tensors: `full_tensor()`, `summon_full_params`."""
-_PASSES = (_FORWARD, "torch.autograd.graph", "torch._tensor", "torch.optim", "torch.distributed.optim")
+_PASSES = (_FORWARD, "torch.autograd.graph", "torch.optim", "torch.distributed.optim")
 """Packages that lead there in forward, backward and update."""
 _OF_OBJECTS = frozenset((
     "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",

@@ -6,9 +6,10 @@ Words chosen by torch, ddlprof or a manufacturer are kept. Each kind of word has
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddlprof.model import source_locations
 from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
@@ -53,7 +54,6 @@ _PLACES = frozenset(
         *ISSUERS,
     }
 )  # fmt: skip
-_STATUSES = frozenset({"ok", "exception", "exit", "interrupt", "stopped"})
 _SOURCES = frozenset(
     {"h2d", "comm", "data", "collectives", "windows", "module", "compiled", "features", "context", "stacks", "hooks",
      "graphs", "calibration", "manifest", "helper", "recorder", "optimizer", "update"}
@@ -157,45 +157,40 @@ def _text(value: Any) -> str:
     return value
 
 
-def what(word: Any) -> str:
-    """The kind of work at a place in the sources; empty for a word that is not ddlprof's."""
-    return _among(word, _PLACES, "")
+class Words(NamedTuple):
+    """The words of one kind that are kept, and what stands in place of any other."""
+
+    known: Container[str]
+    other: str | None
+    """None: there must be no other word."""
+
+    def kept(self, word: Any) -> str:
+        """The word, or what stands in place of it. Raises ValueError for no text, and for a word that must not be."""
+        if _text(word) in self.known:
+            return str(word)
+        if self.other is None:
+            raise ValueError("not one of ddlprof's words")
+        return self.other
+
+    def kept_if_told(self, word: str | None) -> str | None:
+        """The same; None stays None."""
+        return None if word is None else self.kept(word)
 
 
-def span(word: Any) -> str:
-    """The name of what a job did besides steps. Raises ValueError for a word that is not ddlprof's."""
-    if word not in SPANS:
-        raise ValueError("not a kind of span")
-    return str(word)
-
-
-def counter(word: Any) -> str:
-    """The name of a counter of a sick machine. Raises ValueError for a word that is not ddlprof's."""
-    if word not in COUNTERS:
-        raise ValueError("not a counter")
-    return str(word)
-
-
-def dimension(word: Any) -> str:
-    """A dimension of the layout, or nothing where it is unknown. Raises ValueError for a word that is not ddlprof's."""
-    if word not in (*DIMENSIONS, UNKNOWN):
-        raise ValueError("not a dimension")
-    return str(word)
-
-
-def status(word: Any) -> str:
-    """How a rank ended; `exit` for a word that is not ddlprof's."""
-    return _among(word, _STATUSES, "exit")
-
-
-def source(word: Any) -> str:
-    """The part of ddlprof that a note comes from; `ddlprof` for any other word."""
-    return _among(word, _SOURCES, "ddlprof")
-
-
-def clock(word: Any) -> str:
-    """The clock of a rank, `host` or `device`; `host` for any other word."""
-    return _among(word, frozenset({"host", "device"}), "host")
+WORK = Words(_PLACES, "")
+"""Kinds of work at a place in the sources."""
+SPAN, COUNTER, DIMENSION = Words(SPANS, None), Words(COUNTERS, None), Words((*DIMENSIONS, UNKNOWN), None)
+"""What a job did besides steps, counters of a sick machine, and dimensions of the layout."""
+STATUS = Words(frozenset({"ok", "exception", "exit", "interrupt", "stopped"}), "exit")
+"""How a rank ended."""
+SOURCE = Words(_SOURCES, "ddlprof")
+"""The parts of ddlprof that notes come from."""
+CLOCK = Words(("host", "device"), "host")
+OPTIMIZER = Words(_OPTIMIZERS, "optimizer")
+PRECISION = Words(_PRECISIONS, "other")
+DTYPE = Words(_TYPES, "other")
+SCHEDULE = Words(_SCHEDULES, "other")
+COMM_HOOK = Words(_COMM_HOOKS, "hook")
 
 
 def device(name: Any) -> str:
@@ -205,24 +200,14 @@ def device(name: Any) -> str:
     return str(name) if name in _DEVICES or known else "device"
 
 
-def optimizer(name: str | None) -> str | None:
-    """The class of the optimizer if it is one of torch's; otherwise `optimizer`."""
-    return None if name is None else _among(name, _OPTIMIZERS, "optimizer")
-
-
 def precision(name: str | None) -> str | None:
     """The precision; None for a word that is not ddlprof's."""
-    return None if name is None else _among(name, _PRECISIONS, "") or None
-
-
-def dtype(name: str) -> str:
-    """The data type of an operator; `other` for an unknown one."""
-    return _among(name, _TYPES, "other")
+    return name if name in _PRECISIONS else None
 
 
 def strategy(name: str | None) -> str | None:
     """The strategy: one word or several joined by `+`."""
-    return None if name is None else "+".join(_among(each, _STRATEGIES, "other") for each in name.split("+"))
+    return None if name is None else "+".join(each if each in _STRATEGIES else "other" for each in name.split("+"))
 
 
 def backend(name: str | None) -> str | None:
@@ -231,21 +216,11 @@ def backend(name: str | None) -> str | None:
     return name if known else None
 
 
-def schedule(name: Any) -> str:
-    """The name of a pipeline's schedule."""
-    return _among(name, _SCHEDULES, "other")
-
-
 def plain_list(text: Any) -> str:
     """A list of numbers or of actions as a text. Raises ValueError if it is none."""
     if not isinstance(text, str) or not _LIST.fullmatch(text):
         raise ValueError("not a list of numbers")
     return text
-
-
-def comm_hook(name: str | None) -> str | None:
-    """The name of DDP's communication hook if it is one of torch's."""
-    return None if name is None else _among(name, _COMM_HOOKS, "hook")
 
 
 def versions(found: dict[str, str]) -> dict[str, str]:
@@ -270,7 +245,3 @@ def _operator_names() -> frozenset[str]:
     return frozenset(
         files("ddlprof.extensions.sharing").joinpath("operator_names.txt").read_text(encoding="ascii").split()
     )
-
-
-def _among(word: Any, known: frozenset[str], other: str) -> str:
-    return word if _text(word) in known else other

@@ -38,8 +38,9 @@ def test_words_that_are_nobodys_stay() -> None:
     assert words.strategy("ddp+fsdp") == "ddp+fsdp"
     assert words.strategy("ddp+mine") == "ddp+other"
     assert words.backend("cpu:gloo,cuda:nccl") == "cpu:gloo,cuda:nccl"
-    assert (words.backend("mine"), words.precision("mine"), words.comm_hook("mine")) == (None, None, "hook")
-    assert (words.optimizer("AdamW"), words.optimizer("MyAdam"), words.comm_hook("")) == ("AdamW", "optimizer", "")
+    assert (words.backend("mine"), words.precision("mine"), words.COMM_HOOK.kept("mine")) == (None, None, "hook")
+    assert (words.OPTIMIZER.kept("AdamW"), words.OPTIMIZER.kept("MyAdam")) == ("AdamW", "optimizer")
+    assert words.COMM_HOOK.kept("") == ""
     assert words.operator("mse_loss_backward", "reduction") == "mse_loss_backward"
     names = words.Pseudonyms()
     told = [names.operation(op) for op in ("allreduce_", "_allgather_base", "recv_any_source", "allreduce_mine", "x")]
@@ -50,5 +51,5 @@ def test_every_kind_of_work_at_a_place_stays() -> None:
     kinds = [value for name, value in vars(source_locations).items() if name.isupper() and isinstance(value, str)]
     in_data = set(source_locations.data_words())
     told = {kind if source_locations.in_data(kind) not in in_data else source_locations.in_data(kind) for kind in kinds}
-    assert {kind for kind in told if words.what(kind) != kind} == set()
-    assert words.what("of the user's") == ""
+    assert {kind for kind in told if words.WORK.kept(kind) != kind} == set()
+    assert words.WORK.kept("of the user's") == ""

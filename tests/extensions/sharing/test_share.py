@@ -61,7 +61,7 @@ def compared(run: RunData, attempts: list[Attempt]) -> list[Any]:
             found += [
                 rank.data.rank,
                 rank.data.node,
-                words.status(rank.data.status),
+                words.STATUS.kept(rank.data.status),
                 rank.data.aggregates,
                 rank.data.windows,
             ]

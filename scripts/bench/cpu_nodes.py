@@ -24,7 +24,7 @@ from ddlprof.extensions.cluster.jobs import Job
 from ddlprof.extensions.cluster.machines import Cluster, parse_cluster
 from ddlprof.extensions.cluster.penalties import PenalisedSpeeds, shipped_penalties
 from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import AsMeasured
 from ddlprof.extensions.cluster.sweep.cases import SimulationCase
 from ddlprof.extensions.cluster.sweep.run import Setting, run_case
@@ -97,7 +97,7 @@ def small(seeds: int) -> None:
             cluster = parse_cluster(shape)
             policies = [Aiturbo(restart_s=restart_s) for _ in range(2)]
             ends = [
-                simulate(jobs, replace(cluster, cpu_nodes=each), policy, AsMeasured(), costs=Costs(restart_s)).outcomes
+                simulate(jobs, replace(cluster, cpu_nodes=each), policy, AsMeasured(), restart_s=restart_s).outcomes
                 for each, policy in zip((nodes, 0), policies, strict=True)
             ]
             means = [fmean(outcome.completion_s for outcome in each) for each in ends]

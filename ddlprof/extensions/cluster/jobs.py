@@ -92,8 +92,6 @@ class JobState:
     """When it first got GPUs."""
     expected_samples: float | None = None
     """A forecast of the total number of samples that it needs; None: it is not predictable."""
-    expected_from_samples: float = 0.0
-    """The number of samples that must be done before there is a forecast."""
 
     def done_at(self, now_s: float) -> float:
         """The samples done at `now_s`."""
@@ -130,10 +128,9 @@ class JobState:
 
     def remaining_at(self, now_s: float) -> float | None:
         """A forecast of the samples that it still needs, at least one update; None: there is none."""
-        done = self.done_at(now_s)
-        if self.expected_samples is None or done < self.expected_from_samples:
+        if self.expected_samples is None:
             return None
-        return max(self.expected_samples - done, float(self.job.batch))
+        return max(self.expected_samples - self.done_at(now_s), float(self.job.batch))
 
     def may_move(self, now_s: float) -> bool:
         """Whether it may be preempted: no lease protects its GPUs."""
@@ -180,36 +177,29 @@ class Simulated:
     """The outcomes in the order of their ends."""
     usage: list[tuple[float, int, int]]
     """(seconds, GPUs in use, jobs that wait), one entry for each change."""
-    decisions: int
 
 
-Forecaster = Callable[[Job], tuple[float | None, float]]
-"""Gives the samples that a job is expected to need in all (None: it is not predictable), and the samples that must be
-done before there is this forecast."""
+Forecaster = Callable[[Job], float | None]
+"""Gives the samples that a job is expected to need in all, known from its submission on; None: it is not predictable.
+"""
 
 
-def exactly(job: Job) -> tuple[float | None, float]:
+def exactly(job: Job) -> float | None:
     """The length of every job is known exactly."""
-    return job.samples, 0.0
+    return job.samples
 
 
-KNOWN_FROM = 0.0
-"""The share of a job's work after which there is a forecast: 0 for jobs that have run before; a forecast from the loss
-curve needs the beginning of the training."""
-
-
-def forecasts(predictable_share: float, error: float, seed: int, known_from: float = KNOWN_FROM) -> Forecaster:
+def forecasts(predictable_share: float, error: float, seed: int) -> Forecaster:
     """Each job is predictable with this probability, and its forecast is the true number of samples times exp(x), where
-    x is normal with mean 0 and standard deviation `error`. There is a forecast once the share `known_from` is done.
+    x is normal with mean 0 and standard deviation `error`.
 
     The forecast of a job depends on the seed only, not on the order of the calls. A job that is predictable with one
     share is so with every larger share, and has the same forecast, so that shares can be compared.
     """
 
-    def expect(job: Job) -> tuple[float | None, float]:
+    def expect(job: Job) -> float | None:
         drawn = random.Random(f"{seed}/{job.job_id}")  # seeded by a hash of the text, the same in every process
         is_predictable = drawn.random() < predictable_share
-        expected = job.samples * math.exp(drawn.gauss(0.0, error))
-        return (expected, known_from * job.samples) if is_predictable else (None, 0.0)
+        return job.samples * math.exp(drawn.gauss(0.0, error)) if is_predictable else None
 
     return expect

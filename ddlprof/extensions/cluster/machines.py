@@ -79,10 +79,6 @@ class Allocation:
         """The number of GPUs."""
         return sum(gpus for _, gpus in self.parts)
 
-    def with_batch(self, batch: int) -> Allocation:
-        """The same GPUs with another batch."""
-        return replace(self, batch=batch)
-
 
 @dataclass(frozen=True)
 class MachineGroup:

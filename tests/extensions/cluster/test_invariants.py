@@ -16,7 +16,7 @@ from ddlprof.extensions.cluster.jobs import Job, JobState, Simulated, exactly
 from ddlprof.extensions.cluster.machines import Allocation, Cluster, parse_cluster
 from ddlprof.extensions.cluster.packing import FreeGpus, kept
 from ddlprof.extensions.cluster.policy import Decision, policy_factory, policy_names
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import Speeds
 from tests.extensions.cluster.ledger import Ledger, PowersOfTwo, check
 
@@ -45,10 +45,10 @@ def jobs_for(draw: st.DrawFn, cluster: Cluster) -> list[Job]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[list[Job], Cluster, Costs, bool]:
+def cases(draw: st.DrawFn) -> tuple[list[Job], Cluster, float, bool]:
     cluster = replace(parse_cluster(draw(st.sampled_from(CLUSTERS))), cpu_nodes=draw(st.sampled_from([0, 3])))
     restart = draw(st.sampled_from([0.0, 32.0]))
-    return draw(jobs_for(cluster)), cluster, Costs(restart, draw(st.sampled_from([0.0, 4.0]))), draw(st.booleans())
+    return draw(jobs_for(cluster)), cluster, restart, draw(st.booleans())
 
 
 class Whimsical:
@@ -82,7 +82,7 @@ class Whimsical:
             else:
                 wanted = free.place(self._random.randint(job.fewest_gpus, job.most_gpus))
                 if wanted is not None and job.max_batch_per_gpu is not None and self._random.random() < 0.5:
-                    wanted = wanted.with_batch(min(job.max_batch or 1, wanted.gpus * job.max_batch_per_gpu))
+                    wanted = replace(wanted, batch=min(job.max_batch or 1, wanted.gpus * job.max_batch_per_gpu))
             if wanted is not None:
                 free.take(wanted)
                 cpus -= wanted.cpu_nodes
@@ -99,18 +99,18 @@ class Whimsical:
 )
 @settings(TRIED, max_examples=25)
 def test_the_simulation_keeps_its_books_whatever_a_policy_does(
-    case: tuple[list[Job], Cluster, Costs, bool], seed: int, lease_s: float, round_s: float | None
+    case: tuple[list[Job], Cluster, float, bool], seed: int, lease_s: float, round_s: float | None
 ) -> None:
-    jobs, cluster, costs, _ = case
+    jobs, cluster, restart_s, _ = case
     ledger = Ledger(Whimsical(seed, lease_s, round_s))
-    check(ledger, simulate(jobs, cluster, ledger, PowersOfTwo(), costs=costs), jobs, cluster, costs)
+    check(ledger, simulate(jobs, cluster, ledger, PowersOfTwo(), restart_s=restart_s), jobs, cluster, restart_s)
 
 
-def run(name: str, jobs: list[Job], cluster: Cluster, costs: Costs, known: bool = True) -> tuple[Simulated, Ledger]:
+def run(name: str, jobs: list[Job], cluster: Cluster, restart_s: float, known: bool = True) -> tuple[Simulated, Ledger]:
     ledger = Ledger(policy_factory(name)())
-    expect = exactly if known else lambda job: (None, 0.0)
+    expect = exactly if known else lambda job: None
     try:
-        return simulate(jobs, cluster, ledger, PowersOfTwo(), costs=costs, expect=expect), ledger
+        return simulate(jobs, cluster, ledger, PowersOfTwo(), restart_s=restart_s, expect=expect), ledger
     except UserError as error:
         assume("GPUs of one model" not in str(error))  # some policies refuse clusters of several, and say so
         raise
@@ -123,22 +123,22 @@ def ends(simulated: Simulated, shift_s: float = 0.0) -> dict[str, tuple[float, f
 @pytest.mark.parametrize("name", policy_names())
 @given(case=cases())
 @TRIED
-def test_capacity_gangs_leases_and_work(name: str, case: tuple[list[Job], Cluster, Costs, bool]) -> None:
-    jobs, cluster, costs, known = case
-    simulated, ledger = run(name, jobs, cluster, costs, known)
-    check(ledger, simulated, jobs, cluster, costs)
+def test_capacity_gangs_leases_and_work(name: str, case: tuple[list[Job], Cluster, float, bool]) -> None:
+    jobs, cluster, restart_s, known = case
+    simulated, ledger = run(name, jobs, cluster, restart_s, known)
+    check(ledger, simulated, jobs, cluster, restart_s)
 
 
 @pytest.mark.parametrize("name", policy_names())
 @given(case=cases(), data=st.data())
 @TRIED
 def test_order_of_the_input_and_begin_of_the_clock_do_not_matter(
-    name: str, case: tuple[list[Job], Cluster, Costs, bool], data: st.DataObject
+    name: str, case: tuple[list[Job], Cluster, float, bool], data: st.DataObject
 ) -> None:
-    jobs, cluster, costs, _ = case
-    expected = ends(run(name, jobs, cluster, costs)[0])
+    jobs, cluster, restart_s, _ = case
+    expected = ends(run(name, jobs, cluster, restart_s)[0])
     shuffled = data.draw(st.permutations(jobs))
-    assert ends(run(name, shuffled, cluster, costs)[0]) == expected
+    assert ends(run(name, shuffled, cluster, restart_s)[0]) == expected
     shift_s = 2.0 ** data.draw(st.integers(0, 20))
     shifted = [replace(job, submit_s=job.submit_s + shift_s) for job in jobs]
-    assert ends(run(name, shifted, cluster, costs)[0], shift_s) == expected
+    assert ends(run(name, shifted, cluster, restart_s)[0], shift_s) == expected

@@ -21,24 +21,18 @@ def test_a_forecast_depends_on_seed_and_job_only() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
 def test_the_share_of_predictable_jobs(share: float) -> None:
-    known = [forecasts(share, 0.25, seed=1)(job)[0] is not None for job in JOBS]
+    known = [forecasts(share, 0.25, seed=1)(job) is not None for job in JOBS]
     assert sum(known) / len(known) == pytest.approx(share, abs=0.04 if 0 < share < 1 else 0)
 
 
 def test_the_error_is_lognormal_around_the_truth() -> None:
     expect = forecasts(1.0, 0.25, seed=7)
-    logs = [math.log((expect(job)[0] or 0.0) / job.samples) for job in JOBS]
+    logs = [math.log((expect(job) or 0.0) / job.samples) for job in JOBS]
     assert statistics.fmean(logs) == pytest.approx(0.0, abs=0.02)
     assert statistics.stdev(logs) == pytest.approx(0.25, rel=0.05)
-    assert all(forecasts(1.0, 0.0, seed=7)(job)[0] == job.samples for job in JOBS)
+    assert all(forecasts(1.0, 0.0, seed=7)(job) == job.samples for job in JOBS)
 
 
 def test_more_predictable_jobs_leave_the_others_as_they_were() -> None:
     some, more = forecasts(0.25, 0.25, seed=1), forecasts(0.5, 0.25, seed=1)
-    assert all(more(job) == some(job) for job in JOBS if some(job)[0] is not None)
-
-
-def test_nothing_is_known_before_the_job_has_begun() -> None:
-    expect = forecasts(1.0, 0.25, seed=1, known_from=0.2)
-    assert all(expect(job)[1] == pytest.approx(0.2 * job.samples) for job in JOBS)
-    assert all(forecasts(0.0, 0.25, seed=1)(job) == (None, 0.0) for job in JOBS)
+    assert all(more(job) == some(job) for job in JOBS if some(job) is not None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -141,7 +140,6 @@ def simulate(
     from ddlprof.extensions.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.extensions.cluster.planning.models import with_known_models
     from ddlprof.extensions.cluster.report.data import build
-    from ddlprof.extensions.cluster.simulation.core import Costs
     from ddlprof.extensions.cluster.sweep.elsewhere import on_cluster
     from ddlprof.extensions.cluster.sweep.run import Setting, run_cases
 
@@ -157,7 +155,7 @@ def simulate(
         left_out.append(scaled)
     _require_use(shape, jobs)
     setting = Setting(
-        jobs, shape, speeds, Costs(restart_s=restart), pred_error,
+        jobs, shape, speeds, restart, pred_error,
         draws_arrivals=arrivals is Arrivals.poisson,
         keeps_jobs=destinations.path_of("csv") is not None,
     )  # fmt: skip
@@ -249,7 +247,7 @@ def _question(
         cpu_nodes=setting.cluster.cpu_nodes,
         gpu_models=[model for model in setting.cluster.gpu_models if model is not None],
         seeds=list(dict.fromkeys(case.seed for case in cases)),
-        restart_s=setting.costs.restart_s,
+        restart_s=setting.restart_s,
         pred_error=setting.pred_error,
         arrivals=arrivals,
         notes=[*left_out, *assumed(setting, cases)],
@@ -314,8 +312,7 @@ def numbers(text: str, option: str, low: float, high: float) -> list[float]:
     except ValueError:
         found = []
     if not found or len(found) > _MOST_NUMBERS or not all(low <= number <= high for number in found):
-        most = f"to {high:g}" if high < math.inf else "up"
-        raise UserError(f"{option} {text!r}: give numbers from {low:g} {most}, as in 0.5,0.9")
+        raise UserError(f"{option} {text!r}: give numbers from {low:g} to {high:g}, as in 0.5,0.9")
     return list(dict.fromkeys(found))
 
 

@@ -10,13 +10,11 @@ from ddlprof.base.errors import UserError
 from ddlprof.extensions.cluster.history import alibaba, helios, kubernetes, named, philly, sacct
 from ddlprof.extensions.cluster.history.past import KeptHistory, PastJob, kept, with_unique_names
 
-KINDS = ("sacct", "kubernetes", "philly", "helios", "alibaba", "csv")
-
 
 def read_history(
     kind: str, paths: Sequence[Path], columns: Mapping[str, str] | None = None, queues: Collection[str] = ()
 ) -> KeptHistory:
-    """The jobs in files of one kind (`KINDS`) that can be simulated, and what was left out.
+    """The jobs in files of one kind, such as `sacct`, that can be simulated, and what was left out.
 
     `columns` names those of a CSV file by what they hold; `queues` are the only ones that are kept. Raises UserError in
     a line that names file and line.

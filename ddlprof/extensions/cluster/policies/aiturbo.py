@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 
 from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.extensions.cluster.jobs import JobState
@@ -25,7 +25,7 @@ from ddlprof.extensions.cluster.policies.cpu_nodes import next_for_cpus
 from ddlprof.extensions.cluster.policies.las import Las, consolidated, held_by
 from ddlprof.extensions.cluster.policies.replay import Needs, scores
 from ddlprof.extensions.cluster.policy import Decision
-from ddlprof.extensions.cluster.speeds import Speeds, step_on
+from ddlprof.extensions.cluster.speeds import Speeds
 
 ROUND_S = 240.0
 _SLACK_S = 1e-3
@@ -34,7 +34,7 @@ _SLACK_S = 1e-3
 class Aiturbo(Las):
     """The queues of `Las`; without a predictable job it is `Las`.
 
-    Once a round, and when a job becomes predictable, the numbers of GPUs are chosen anew; in between they stay.
+    Once a round, and when a predictable job comes, the numbers of GPUs are chosen anew; in between they stay.
     """
 
     uses_cpu_nodes = True
@@ -77,8 +77,7 @@ class Aiturbo(Las):
         if queue or any(state.job.max_gpus is not None or _cpu_nodes(state) for state in running):
             jobs = self.ordered([*queue, *running], times)
             given = self._given(jobs, running, times)
-        wakes = self.next_fall_s(jobs, given, now_s), _next_predictable_s(jobs, given, times)
-        return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
+        return Decision(given, self.next_fall_s(jobs, given, now_s))
 
     def _given(
         self, jobs: Sequence[JobState], running: Sequence[JobState], times: RemainingTimes
@@ -310,22 +309,6 @@ class RemainingTimes:
             return self.predictor.step(state.job, placement, state.job.batch).step_s
         except DdlprofError:  # this number of GPUs cannot be predicted, so it is not chosen
             return math.inf
-
-
-def _next_predictable_s(
-    states: Sequence[JobState], given: Mapping[str, Allocation], times: RemainingTimes
-) -> float | None:
-    """The time at which the next job that runs from now on becomes predictable; None: none does. For jobs that start
-    now it is too early by the time of their start."""
-    found = []
-    for state in states:
-        allocation = given.get(state.job.job_id)
-        if allocation is None or state.expected_samples is None or times.samples(state) is not None:
-            continue
-        missing = (state.expected_from_samples - state.done_at(times.now_s)) / state.job.batch
-        step_s = step_on(times.predictor, state.job, times.cluster, allocation).step_s
-        found.append(max(state.works_from_s, times.now_s) + missing * step_s + _SLACK_S)
-    return min(found, default=None)
 
 
 def _cpu_nodes(state: JobState) -> int:

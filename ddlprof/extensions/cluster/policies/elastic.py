@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -87,7 +88,7 @@ class Elastic:
             choice = choices.best_on(job, cluster.placement(allocation)) if allocation is not None else None
             if allocation is not None and choice is not None:
                 free.take(allocation)
-                given[job.job_id] = allocation.with_batch(choice.batch)
+                given[job.job_id] = replace(allocation, batch=choice.batch)
         return given
 
 

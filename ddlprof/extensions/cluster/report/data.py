@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 
-from ddlprof.base.units import count, percent
-from ddlprof.extensions.cluster.jobs import KNOWN_FROM
+from ddlprof.base.units import count
 from ddlprof.extensions.cluster.policy import depends_on_seed
 from ddlprof.extensions.cluster.profile import ClusterProfile
 from ddlprof.extensions.cluster.simulation.metrics import ClusterUse, PolicyMetrics, Waited
@@ -306,8 +305,8 @@ def assumed(setting: Setting, cases: Sequence[SimulationCase]) -> Iterator[str]:
             f"{count(able, 'job')} may run on CPU nodes in place of GPUs, for as long as the trace or a run there says,"
             " and do not wait then; of the policies here only aiturbo uses them"
         )
-    if setting.costs.restart_s:
-        yield f"a job that moves or starts again makes no progress for {setting.costs.restart_s:g} s"
+    if setting.restart_s:
+        yield f"a job that moves or starts again makes no progress for {setting.restart_s:g} s"
     if setting.draws_arrivals:
         yield "jobs are submitted in a random order, with exponential gaps between them"
     shares = list(dict.fromkeys(case.predictable for case in cases))
@@ -315,7 +314,7 @@ def assumed(setting: Setting, cases: Sequence[SimulationCase]) -> Iterator[str]:
         yield "policies that ask how long a job takes are told exactly, from its submission on"
     else:
         yield (
-            f"the length of a predictable job is told once {percent(KNOWN_FROM)} of it is done, times exp(x), x normal"
+            "the length of a predictable job is told once 0 % of it is done, times exp(x), x normal"
             f" with standard deviation {setting.pred_error:g}; that of others never"
         )
     if _are_alike(setting, cases):

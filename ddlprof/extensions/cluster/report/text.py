@@ -50,19 +50,18 @@ USE = (
     Measure("gpu_hours", "GPU-h", "GPU-hours held, restarts included"),
     Measure("comm_gpu_hours", "COMM GPU-h", "those in exposed communication"),
     Measure("used", "IN USE", "share of all GPUs that was held, over the makespan", "%", 100),
+    Measure("cpu_used", "CPUS", "share of all CPU nodes that was held, over the makespan", "%", 100),
     Measure("stops", "STOPS", "how often jobs were stopped or moved", is_count=True),
     Measure("jain", "FAIRNESS", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
     Measure(
         "unfair", "WORSE OFF", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100
     ),
 )
-CPU_USE = Measure("cpu_used", "CPUS", "share of all CPU nodes that was held, over the makespan", "%", 100)
 
 
 def use(question: SimulationQuestion) -> Sequence[Measure]:
     """The figures of GPUs, CPU nodes where there are some, and fairness."""
-    at = USE.index(next(each for each in USE if each.name == "used")) + 1
-    return (*USE[:at], CPU_USE, *USE[at:]) if question.cpu_nodes else USE
+    return [each for each in USE if question.cpu_nodes or each.name != "cpu_used"]
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,6 @@ _SAME_MOMENT_S = 1e-6
 """Events closer than this are at one moment. It is more than the rounding error of sums of seconds over years."""
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What starting and moving a job costs."""
-
-    restart_s: float = 30.0
-    """The seconds without progress after a job starts again, moves or gets another batch; its GPUs are in use."""
-    first_start_s: float = 0.0
-    """The same for a job's first start."""
-
-
 IDLE_DECISIONS = 30_000
 """The most decisions in a row with waiting jobs after which nothing runs: with rounds of a minute, three weeks."""
 QUICK_DECISIONS = 1_000
@@ -85,7 +75,7 @@ class _Run:
     cluster: Cluster
     policy: Policy
     predictor: Speeds
-    costs: Costs
+    restart_s: float
     idle: FreeGpus
     rank: dict[str, int]
     """Each job's place in the order of submission; ties are in the order of the input."""
@@ -111,11 +101,13 @@ def simulate(
     policy: Policy,
     predictor: Speeds,
     *,
-    costs: Costs = Costs(),
+    restart_s: float = 30.0,
     expect: Forecaster = exactly,
     progress: Callable[[int], None] = lambda ended: None,
 ) -> Simulated:
     """Runs all jobs to their end. `progress` is called with the number of jobs that have ended.
+
+    `restart_s`: the seconds without progress after a job starts again, moves or gets another batch, with GPUs in use.
 
     Raises `UserError` for a job that asks for more GPUs than there are, for a policy that allocates GPUs that are not
     free, and for one that starves jobs.
@@ -123,13 +115,13 @@ def simulate(
     _require_sound(jobs, cluster)
     arrivals = sorted(jobs, key=lambda job: job.submit_s)
     run = _Run(
-        cluster, policy, predictor, costs,
+        cluster, policy, predictor, restart_s,
         idle=FreeGpus(cluster),
         rank={job.job_id: place for place, job in enumerate(arrivals)},
         begin_s=arrivals[0].submit_s if arrivals else 0.0,
         free_cpus=cluster.cpu_nodes,
     )  # fmt: skip
-    next_arrival, decision_s, decisions = 0, math.inf, 0
+    next_arrival, decision_s = 0, math.inf
     while next_arrival < len(arrivals) or run.queue or run.running:
         arrival_s = arrivals[next_arrival].submit_s if next_arrival < len(arrivals) else math.inf
         now_s = min(arrival_s, _next_end_s(run), decision_s)
@@ -146,13 +138,12 @@ def simulate(
             over = _leases_over(run, now_s, until_s)
             running = Running(run.running.values(), run.idle, over)
             decision = policy.decide(now_s, list(run.queue.values()), running, cluster, predictor)
-            decisions += 1
             _apply(run, now_s, decision, over)
             decision_s = _next_decision_s(run, until_s, decision)
             waiting = next(iter(run.queue.values()), None)
             run.livelock.decided(now_s, until_s - now_s, waiting, nothing_runs=not run.running)
         _note_usage(run, now_s)
-    return Simulated(run.outcomes, run.usage, decisions)
+    return Simulated(run.outcomes, run.usage)
 
 
 def _require_sound(jobs: Sequence[Job], cluster: Cluster) -> None:
@@ -173,9 +164,7 @@ def _end_of_moment(now_s: float) -> float:
 
 
 def _arrive(run: _Run, job: Job, expect: Forecaster) -> None:
-    state = JobState(job, changed_s=job.submit_s, assigned_s=job.submit_s)
-    state.expected_samples, state.expected_from_samples = expect(job)
-    run.queue[job.job_id] = state
+    run.queue[job.job_id] = JobState(job, changed_s=job.submit_s, assigned_s=job.submit_s, expected_samples=expect(job))
 
 
 def _is_stale(run: _Run, event: tuple[float, int, str]) -> bool:
@@ -328,10 +317,10 @@ def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None
     state.waited_s += max(now_s - state.changed_s, 0.0)
     state.changed_s = state.assigned_s = now_s
     state.samples_per_s = batch / step.step_s
-    restart_s = run.costs.restart_s if state.starts else run.costs.first_start_s
+    restart_s = run.restart_s if state.starts else 0.0
     is_first = state.first_gpus_s is None and wanted.gpus > 0
-    if is_first and state.done_samples < (restart_s - run.costs.first_start_s) * state.samples_per_s:
-        state.done_samples, restart_s = 0.0, run.costs.first_start_s
+    if is_first and state.done_samples < restart_s * state.samples_per_s:
+        state.done_samples = restart_s = 0.0
     state.works_from_s = now_s + restart_s
     state.comm_share = step.comm_s / step.step_s
     state.dimension_shares = {name: seconds / step.step_s for name, seconds in (step.dimensions or {}).items()}

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.extensions.cluster.jobs import Forecaster, Job, exactly, forecasts
 from ddlprof.extensions.cluster.machines import Cluster
 from ddlprof.extensions.cluster.policy import policy_factory
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.simulation.metrics import (
     comm_by_dimension,
     completion_cdf,
@@ -41,7 +41,8 @@ class Setting:
     jobs: Sequence[Job]
     cluster: Cluster
     speeds: Speeds
-    costs: Costs = field(default_factory=Costs)
+    restart_s: float = 30.0
+    """The seconds that a job loses when it moves or starts again."""
     pred_error: float = 0.0
     """The standard deviation of the logarithm of forecasts."""
     draws_arrivals: bool = False
@@ -107,7 +108,7 @@ def run_case(
             setting.cluster,
             made,
             setting.speeds,
-            costs=setting.costs,
+            restart_s=setting.restart_s,
             expect=_expect(setting, case),
             progress=progress,
         )

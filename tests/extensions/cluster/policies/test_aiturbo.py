@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from ddlprof.extensions.cluster.machines import Allocation, Placement, parse_clu
 from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes
 from ddlprof.extensions.cluster.policies.las import Las
 from ddlprof.extensions.cluster.policies.replay import scores
-from ddlprof.extensions.cluster.policy import Decision, Policy
+from ddlprof.extensions.cluster.policy import Policy
 from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import AsMeasured, StepTime
 
@@ -100,20 +98,6 @@ def test_without_a_forecast_they_are_las(drawn: list[tuple[int, int, int]], kind
         return ends(simulate(jobs, cluster, policy, AsMeasured(), expect=forecasts(0.0, 0.25, 1)).outcomes)
 
     assert run(kind(limit_gpu_h=0.5, queues=3)) == run(Las(limit_gpu_h=0.5, queues=3))
-
-
-def test_a_job_that_becomes_predictable_is_served_at_once() -> None:
-    """After a tenth of its 400 s, in the middle of a round."""
-    jobs = [Job("long", 0.0, 1, 100_000.0, 1, 1.0), Job("short", 1.0, 1, 400.0, 1, 1.0)]
-    asked: list[float] = []
-
-    class Watched(Aiturbo):
-        def decide(self, now_s: float, *rest: Any) -> Decision:
-            asked.append(now_s)
-            return super().decide(now_s, *rest)
-
-    simulate(jobs, parse_cluster("1x2"), Watched(), AsMeasured(), expect=lambda job: (job.samples, 0.1 * job.samples))
-    assert any(41.0 <= at < 41.1 for at in asked)
 
 
 def test_bad_parameters_are_refused() -> None:

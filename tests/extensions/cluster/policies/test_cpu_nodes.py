@@ -21,7 +21,7 @@ from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo, Optimus
 from ddlprof.extensions.cluster.policies.cpu_nodes import next_for_cpus, projected_starts_s, worth_s
 from ddlprof.extensions.cluster.policies.replay import Needs, total_completion_s
 from ddlprof.extensions.cluster.policy import Decision
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import AsMeasured
 
 NONE = np.array([])
@@ -47,7 +47,7 @@ def outcomes(
         cluster,
         kind(limit_gpu_h=0.5, restart_s=restart_s),
         AsMeasured(),
-        costs=Costs(restart_s),
+        restart_s=restart_s,
         expect=forecasts(predictable, 0.0, 0),
     )
     return {outcome.job.job_id: outcome for outcome in found.outcomes}
@@ -214,7 +214,7 @@ CLUSTER = replace(parse_cluster("1x1"), cpu_nodes=1)
 def test_a_job_goes_on_from_a_node_or_begins_anew_where_that_is_sooner() -> None:
     def end_s(slower: float) -> float:
         of = job("a", 1000, 1000 * slower)
-        return simulate([of], CLUSTER, Fixed(NODE, GPU), AsMeasured(), costs=Costs(30.0)).outcomes[0].end_s
+        return simulate([of], CLUSTER, Fixed(NODE, GPU), AsMeasured(), restart_s=30.0).outcomes[0].end_s
 
     assert end_s(2.0) == pytest.approx(100 + 30 + 950)  # half of 100 s are done on the node
     assert end_s(10.0) == pytest.approx(100 + 1000)  # 10 s, less than a restart

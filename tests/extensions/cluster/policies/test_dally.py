@@ -19,7 +19,7 @@ from ddlprof.extensions.cluster.policies.dally import (
     tuned_rack_delay,
 )
 from ddlprof.extensions.cluster.policy import Decision, policy_factory
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import AsMeasured
 
 LEASE_S = 100.0
@@ -186,7 +186,7 @@ def run(chosen: Dally, cluster: str = "2x2x4") -> Simulated:
     jobs = [Job(f"b{n}", 0.0, 3, samples=300.0, batch=3, step_s=3.0, model="M") for n in range(4)]
     jobs.append(Job("wide", 1.0, 4, samples=1000.0, batch=4, step_s=4.0, model="M"))
     speeds = PenalisedSpeeds(shape, Penalties([ModelPenalties("V100", "M", (2, 4), (3.0, 3.0))]))
-    return simulate(jobs, shape, chosen, speeds, costs=Costs(restart_s=0.0))
+    return simulate(jobs, shape, chosen, speeds, restart_s=0.0)
 
 
 def test_the_three_relatives_end_to_end() -> None:
@@ -240,7 +240,7 @@ def test_no_job_waits_much_longer_than_the_bound() -> None:
 
     def longest_s(**options: float) -> float:
         chosen = Dally(lease_s=LEASE_S, **options)
-        outcomes = simulate(jobs, RACKS, chosen, AsMeasured(), costs=Costs(0.0)).outcomes
+        outcomes = simulate(jobs, RACKS, chosen, AsMeasured(), restart_s=0.0).outcomes
         assert len(outcomes) == len(jobs)
         return next(outcome.waited_s for outcome in outcomes if outcome.job.job_id == "all")
 

@@ -15,7 +15,7 @@ from ddlprof.extensions.cluster.machines import Allocation, Cluster, Placement, 
 from ddlprof.extensions.cluster.policies.elastic import Elastic, FixedMax, FixedMin, FixedRandom
 from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policy import Policy, policy_factory
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import StepTime
 
 
@@ -33,7 +33,7 @@ def job(name: str, submit_s: float = 0.0, samples: float = 6000.0, **values: int
 
 
 def simulated(jobs: list[Job], policy: Policy, cluster: str = "2x4", restart_s: float = 30.0) -> Simulated:
-    return simulate(jobs, parse_cluster(cluster), policy, Formula(), costs=Costs(restart_s))
+    return simulate(jobs, parse_cluster(cluster), policy, Formula(), restart_s=restart_s)
 
 
 def ends(done: Simulated) -> dict[str, float]:
@@ -98,7 +98,7 @@ def test_every_job_ends_whatever_it_asks_for(data: st.DataObject, name: str) -> 
                 max_batch_per_gpu=data.draw(st.none() | st.integers(1, 40)),
             )
         )  # fmt: skip
-    done = simulate(jobs, cluster, policy_factory(name)(), Formula(), costs=Costs(30.0))
+    done = simulate(jobs, cluster, policy_factory(name)(), Formula(), restart_s=30.0)
     assert len(done.outcomes) == len(jobs)
 
 

@@ -16,7 +16,7 @@ from ddlprof.extensions.cluster.machines import Allocation, Cluster, Level, pars
 from ddlprof.extensions.cluster.packing import PriorityAllocator
 from ddlprof.extensions.cluster.policies.las import Las, consolidated
 from ddlprof.extensions.cluster.policy import Decision, policy_factory
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds
 
 
@@ -25,7 +25,7 @@ def job(name: str, submit_s: float, gpus: int, duration_s: float, model: str | N
 
 
 def ends(jobs: list[Job], chosen: Las, cluster: str = "1x4") -> dict[str, float]:
-    simulated = simulate(jobs, parse_cluster(cluster), chosen, AsMeasured(), costs=Costs(restart_s=0.0))
+    simulated = simulate(jobs, parse_cluster(cluster), chosen, AsMeasured(), restart_s=0.0)
     return {outcome.job.job_id: round(outcome.end_s, 3) for outcome in simulated.outcomes}
 
 
@@ -144,6 +144,6 @@ def test_short_cuts_change_nothing(seed: int, shape: str, gap_s: int) -> None:
     ]  # fmt: skip
     options = {"limit_gpu_h": 0.3, "queues": 3, "promote": dice.choice([2.0, math.inf])}
     short, full = (
-        simulate(jobs, cluster, kind(**options), AsMeasured(), costs=Costs(30.0)) for kind in (Las, EveryJobEachTime)
+        simulate(jobs, cluster, kind(**options), AsMeasured(), restart_s=30.0) for kind in (Las, EveryJobEachTime)
     )
     assert short == full

@@ -8,7 +8,7 @@ from ddlprof.extensions.cluster.jobs import Job, JobOutcome, JobState, exactly
 from ddlprof.extensions.cluster.machines import Allocation, Cluster, Placement, parse_cluster
 from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policies.srtf import Srtf
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds, StepTime
 
 
@@ -19,8 +19,8 @@ def job(name: str, submit_s: float, gpus: int, duration_s: float) -> Job:
 def outcomes(
     jobs: list[Job], cluster: Cluster, speeds: Speeds | None = None, known: bool = True
 ) -> dict[str, JobOutcome]:
-    expect = exactly if known else lambda job: (None, 0.0)
-    simulated = simulate(jobs, cluster, Srtf(), speeds or AsMeasured(), costs=Costs(0.0), expect=expect)
+    expect = exactly if known else lambda job: None
+    simulated = simulate(jobs, cluster, Srtf(), speeds or AsMeasured(), restart_s=0.0, expect=expect)
     return {outcome.job.job_id: outcome for outcome in simulated.outcomes}
 
 
@@ -54,7 +54,7 @@ def test_what_differs_by_rounding_is_a_tie() -> None:
 def test_without_foresight_it_is_the_order_of_submission() -> None:
     jobs = [job("a", 0, 4, 100), job("b", 1, 4, 20), job("c", 2, 4, 5)]
     found = outcomes(jobs, parse_cluster("1x4"), known=False)
-    fifo = simulate(jobs, parse_cluster("1x4"), Fifo(), AsMeasured(), costs=Costs(0.0))
+    fifo = simulate(jobs, parse_cluster("1x4"), Fifo(), AsMeasured(), restart_s=0.0)
     assert {name: outcome.end_s for name, outcome in found.items()} == {
         outcome.job.job_id: outcome.end_s for outcome in fifo.outcomes
     }

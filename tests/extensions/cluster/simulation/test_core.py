@@ -14,7 +14,7 @@ from ddlprof.extensions.cluster.machines import Allocation, Cluster, Level, Plac
 from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policy import Decision, Policy
 from ddlprof.extensions.cluster.simulation import core
-from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.simulation.metrics import comm_by_dimension, job_rows
 from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds, StepTime
 
@@ -50,7 +50,7 @@ class Scripted:
 
 
 def run(policy: Policy, jobs: Sequence[Job], cluster: str = "2x4", restart_s: float = 30.0) -> Simulated:
-    return simulate(jobs, parse_cluster(cluster), policy, AsMeasured(), costs=Costs(restart_s))
+    return simulate(jobs, parse_cluster(cluster), policy, AsMeasured(), restart_s=restart_s)
 
 
 def ends(simulated: Simulated) -> dict[str, float]:
@@ -68,7 +68,7 @@ def test_a_job_that_was_stopped_goes_on_where_it_was_after_its_restart() -> None
 
 def test_another_batch_is_another_speed_from_then_on() -> None:
     elastic = replace(job("a", 0, 2, 100), batch=10, samples=1000, min_batch=5, max_batch=40, max_gpus=2)
-    policy = Scripted((0, {"a": at((0, 2))}), (50, {"a": at((0, 2)).with_batch(40)}))
+    policy = Scripted((0, {"a": at((0, 2))}), (50, {"a": replace(at((0, 2)), batch=40)}))
     assert ends(run(policy, [elastic], restart_s=0)) == {"a": 50 + 500 / 40}
 
 
@@ -101,7 +101,7 @@ def test_all_of_one_moment_is_one_question() -> None:
         ({"a": at()}, "gave job a GPUs that are not free"),
         ({"a": at((0, 5), (1, -1))}, "gave job a GPUs that are not free"),
         ({"a": at((0, 3))}, "gave job a 3 GPUs; it can use 4 to 4"),
-        ({"a": at((0, 4)).with_batch(2)}, "gave job a a batch of 2, which it cannot use"),
+        ({"a": replace(at((0, 4)), batch=2)}, "gave job a a batch of 2, which it cannot use"),
         ({"a": at((1, 2), (2, 2))}, "gave job a GPUs of several models"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_step_that_cannot_be(step: StepTime) -> None:
 
 
 def test_no_jobs_are_no_time() -> None:
-    assert run(Fifo(), []) == Simulated([], [], 0)
+    assert run(Fifo(), []) == Simulated([], [])
 
 
 def test_times_so_large_that_a_microsecond_is_lost_still_go_on() -> None:
@@ -193,7 +193,7 @@ def test_communication_of_a_layout_is_told_by_dimension_over_all_placements() ->
             parts = ((0, 1), (1, 1)) if now_s < 100 else ((1, 2),)
             return Decision({"a": Allocation(parts)}, wake_s=100.0 if now_s < 100 else None)
 
-    simulated = simulate([job], parse_cluster("2x2"), Moved(), WithDimensions(), costs=Costs(30.0))
+    simulated = simulate([job], parse_cluster("2x2"), Moved(), WithDimensions(), restart_s=30.0)
     (outcome,) = simulated.outcomes
     assert outcome.comm_dimensions == {"tensor": pytest.approx(0.25 * 2 * 400), "data": pytest.approx(0.5 * 2 * 100)}
     assert sum(outcome.comm_dimensions.values()) == pytest.approx(outcome.comm_gpu_s)

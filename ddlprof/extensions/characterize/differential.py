@@ -31,23 +31,26 @@ class ExperimentTimes:
 
 @dataclass(frozen=True)
 class Stall:
-    """`whole - part`, a difference of mean steps. None: a run is missing, or the stall was not measured."""
+    """`whole - part`, a difference of mean steps. None: a run is missing, or the stall was not measured.
+
+    Shares are of the reference's step.
+    """
 
     name: str
     whole: str
     part: str
     stall_s: float | None
-    low_s: float | None
+    stall_low_s: float | None
     """The smallest and the largest difference between any two repeats; None without repeats."""
-    high_s: float | None
+    stall_high_s: float | None
+    stall_share: float | None
     direct_s: float | None
+    direct_share: float | None
     direct_is: str
     """Which mean the direct figure is, and of which run."""
-
-    @property
-    def disagreement_s(self) -> float | None:
-        """The difference minus the direct figure."""
-        return None if self.stall_s is None or self.direct_s is None else self.stall_s - self.direct_s
+    disagreement_s: float | None
+    """The difference minus the direct figure."""
+    disagreement_share: float | None
 
 
 PAIRS = {
@@ -76,6 +79,11 @@ def measure(summaries: Sequence[Summary]) -> ExperimentTimes:
 
 def stalls(measured: Mapping[str, ExperimentTimes]) -> list[Stall]:
     """Every stall that the given experiments allow to compute."""
+    reference_s = reference_step_s(measured)
+
+    def share(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds / reference_s
+
     found = []
     for name, (whole, part) in PAIRS.items():
         difference = low = high = None
@@ -85,7 +93,14 @@ def stalls(measured: Mapping[str, ExperimentTimes]) -> list[Stall]:
             if len(longer.steps_s) > 1 and len(shorter.steps_s) > 1:
                 low = min(longer.steps_s) - max(shorter.steps_s)
                 high = max(longer.steps_s) - min(shorter.steps_s)
-        found.append(Stall(name, whole, part, difference, low, high, _direct(name, measured), _direct_is(name)))
+        direct = _direct(name, measured)
+        beyond = None if difference is None or direct is None else difference - direct
+        found.append(
+            Stall(
+                name, whole, part, difference, low, high, share(difference), direct, share(direct), _direct_is(name),
+                beyond, share(beyond),
+            )
+        )  # fmt: skip
     return found
 
 

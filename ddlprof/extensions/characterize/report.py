@@ -71,24 +71,6 @@ class ExperimentLine:
 
 
 @dataclass(frozen=True)
-class StallLine:
-    """One stall: the mean step of `whole` less that of `part`. Shares are of the reference's step."""
-
-    name: str
-    whole: str
-    part: str
-    stall_s: float | None
-    stall_low_s: float | None
-    stall_high_s: float | None
-    stall_share: float | None
-    direct_s: float | None
-    direct_share: float | None
-    direct_is: str
-    disagreement_s: float | None
-    disagreement_share: float | None
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The whole result of the command."""
 
@@ -97,7 +79,7 @@ class Comparison:
     reference_step_s: float
     """The mean step of the experiment that is nearest to the user's training."""
     experiments: list[ExperimentLine]
-    stalls: list[StallLine]
+    stalls: list[Stall]
     remarks: list[str]
     schema: int = field(default=SCHEMA_VERSION)
 
@@ -132,7 +114,7 @@ def build(name: str, directory: Path, outcomes: Mapping[str, ExperimentOutcome])
         directory=str(directory),
         reference_step_s=step_s,
         experiments=[_experiment(each, outcome, measured[each]) for each, outcome in outcomes.items()],
-        stalls=[_stall(stall, step_s) for stall in found],
+        stalls=found,
         remarks=[
             *_negative(found),
             *_not_comparable(outcomes),
@@ -157,26 +139,6 @@ def _experiment(name: str, outcome: ExperimentOutcome, measured: ExperimentTimes
         mapped_files=sorted(frozenset().union(*(r.mapped for r in reads))),
         asked_bytes=sum(r.asked_bytes for r in reads) if reads else None,
         disk_bytes=sum(r.disk_bytes for r in reads) if reads else None,
-    )
-
-
-def _stall(stall: Stall, step_s: float) -> StallLine:
-    def share(seconds: float | None) -> float | None:
-        return None if seconds is None else seconds / step_s
-
-    return StallLine(
-        name=stall.name,
-        whole=stall.whole,
-        part=stall.part,
-        stall_s=stall.stall_s,
-        stall_low_s=stall.low_s,
-        stall_high_s=stall.high_s,
-        stall_share=share(stall.stall_s),
-        direct_s=stall.direct_s,
-        direct_share=share(stall.direct_s),
-        direct_is=stall.direct_is,
-        disagreement_s=stall.disagreement_s,
-        disagreement_share=share(stall.disagreement_s),
     )
 
 
@@ -275,7 +237,7 @@ def as_table(comparison: Comparison) -> str:
     return text_of(lines)
 
 
-def _stall_rows(stalls: Sequence[StallLine], scale: Scale) -> Iterator[list[str]]:
+def _stall_rows(stalls: Sequence[Stall], scale: Scale) -> Iterator[list[str]]:
     unit = scale.unit
     yield ["STALL", f"BY DIFFERENCE {unit}", f"DIRECT {unit}", "DISAGREEMENT", "DIFFERENCE OF", "DIRECT IS"]
     for stall in stalls:

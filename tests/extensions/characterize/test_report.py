@@ -39,7 +39,7 @@ def result() -> Comparison:
             ExperimentLine(name, [f"runs/x/{name}"], 1, 100, m.step_s, m.step_s, m.step_s, m.times_s, 3, [], 10, 9)
             for name, m in EXPERIMENTS.items()
         ],
-        stalls=[characterize._stall(stall, 0.13) for stall in stalls(EXPERIMENTS)],
+        stalls=stalls(EXPERIMENTS),
         remarks=["mind this"],
     )
 

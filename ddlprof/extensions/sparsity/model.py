@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
@@ -102,7 +102,8 @@ class LstmTiming:
     dropout: float
     """The share of all inputs and hidden states that the LSTMs with dropout drop."""
     torch_s: float
-    """Seconds of torch.nn.LSTM with its own dropout between layers."""
+    """Seconds of torch.nn.LSTM, with its own dropout between layers, but without recurrent dropout, which it does not
+    offer."""
     random_s: float
     """Seconds of the code for structured dropout if it drops different neurons for each sample."""
     structured_s: float
@@ -137,11 +138,6 @@ class SparsityCounts:
     threads: int = 1
     """The number of torch's threads in the script."""
     notes: list[str] = field(default_factory=list)
-
-
-def to_text(counts: SparsityCounts) -> str:
-    """The counts as JSON."""
-    return json.dumps(asdict(counts))
 
 
 def read_counts(path: Path) -> SparsityCounts | None:

@@ -26,7 +26,6 @@ TABLE = Table[LayerPotential](
     *fields("zero_rows", "zero_columns", "fitting_fours", "padding"),
 )
 """Shares are 0 to 1, speed-ups how many times as fast."""
-COLUMNS = TABLE.heads
 _labelled = partial(labelled, width=111)
 _HEADS = (
     "LAYER", "KIND", "SHAPE", "MACS", "ZEROS X", "ZEROS DY", "FORWARD", "DATA", "WEIGHT", "BACKWARD", "ITERATION",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from importlib import import_module
 
-from ddlprof.extensions.sparsity.report import COLUMNS as SPARSITY_COLUMNS
+from ddlprof.extensions.sparsity.report import TABLE
 from tests.unit.test_interface import options_of_room
 
 OPTIONS = {
@@ -30,7 +30,7 @@ def test_lstm_with_structured_dropout_takes_what_the_one_of_torch_takes() -> Non
 
 
 def test_columns_of_sparsity() -> None:
-    assert SPARSITY_COLUMNS == (
+    assert TABLE.heads == (
         "layer", "kind", "shape", "calls", "macs_share", "input_zeros", "gradient_zeros",
         "forward_macs", "forward_needed", "forward_skippable", "data_macs", "data_needed", "data_skippable",
         "weight_macs", "weight_needed", "weight_skippable", "backward_speedup", "iteration_speedup",

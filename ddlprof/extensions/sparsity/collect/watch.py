@@ -6,9 +6,11 @@ gradients; no value is changed. Layers inside torch.compile get no hooks, which 
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import weakref
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from ddlprof.base.real_process import getpid
 from ddlprof.collect.drops import HOOK, Drops
 from ddlprof.collect.install import Uninstall, removal
 from ddlprof.collect.process.on_import import after_import
-from ddlprof.extensions.sparsity.model import SparsityCounts, SparsityRequest, to_text
+from ddlprof.extensions.sparsity.model import SparsityCounts, SparsityRequest
 
 _BETWEEN_WRITES_S = 1.0
 """Seconds between writes. A script that is killed loses what was counted since the last one."""
@@ -118,7 +120,7 @@ class SparsityWatch:
             f"{each.count} {each.one if each.count == 1 else each.many}: {each.reason}" for each in self.drops.take()
         ]
         self.counts.notes += drops
-        replace_whole(Path(self.request.out), to_text(self.counts))
+        replace_whole(Path(self.request.out), json.dumps(asdict(self.counts)))
         self._write_at = time.monotonic() + _BETWEEN_WRITES_S
 
     def finish(self) -> None:

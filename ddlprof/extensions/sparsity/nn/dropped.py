@@ -7,7 +7,7 @@ neuron lies together in memory.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -21,28 +21,6 @@ _NEAR_BYTES = 1_500_000
 """Rows are fetched so many bytes at a time on a CPU: they are multiplied while they are still in its cache."""
 
 
-class Dropped(Protocol):
-    """The products of one weight, of which some inputs are dropped in each time step."""
-
-    mask: Any
-    """What inputs are multiplied with, (T, 1 or B, n): 0 for dropped ones; None: nothing is dropped."""
-
-    def add(self, gates: Any, values: Any, step: int) -> None:
-        """Adds the product of values (B, n) to gates (B, G)."""
-
-    def add_all(self, gates: Any, values: Any) -> None:
-        """Does the same for all steps: values (T, B, n), gates (T, B, G)."""
-
-    def input_gradient(self, gradient: Any, step: int) -> Any:
-        """Returns the gradient (B, n) of the inputs of one step from the gradient (B, G) of its gates."""
-
-    def input_gradients(self, gradients: Any) -> Any:
-        """Returns the gradients (T, B, n) of the inputs of all steps from the gradients (T, B, G) of the gates."""
-
-    def weight_gradient(self, values: Any, gradients: Any) -> Any:
-        """Returns the gradient (n, G) of the weight, summed over all steps."""
-
-
 class Masked:
     """Multiplies with all neurons; a mask may zero other neurons for each sample, so the products have full size.
 
@@ -50,7 +28,7 @@ class Masked:
     """
 
     def __init__(self, weight: Any, mask: Any = None) -> None:
-        """`mask`: (T, B, n), 0 for dropped inputs and the scaling factor for kept ones; None drops nothing."""
+        """`mask`: (T, 1 or B, n), 0 for dropped inputs and the scaling factor for kept ones; None drops nothing."""
         self._weight, self.mask = weight, mask
 
     def _masked(self, values: Any, step: int | None = None) -> Any:
@@ -59,18 +37,23 @@ class Masked:
         return values * (self.mask if step is None else self.mask[step])
 
     def add(self, gates: Any, values: Any, step: int) -> None:
+        """Adds the product of values (B, n) to gates (B, G)."""
         gates.addmm_(self._masked(values, step), self._weight)
 
     def add_all(self, gates: Any, values: Any) -> None:
+        """Does the same for all steps: values (T, B, n), gates (T, B, G)."""
         gates.flatten(0, 1).addmm_(self._masked(values).flatten(0, 1), self._weight)
 
     def input_gradient(self, gradient: Any, step: int) -> Any:
+        """Returns the gradient (B, n) of the inputs of one step from the gradient (B, G) of its gates."""
         return self._masked(gradient @ self._weight.t(), step)
 
     def input_gradients(self, gradients: Any) -> Any:
+        """Returns the gradients (T, B, n) of the inputs of all steps from the gradients (T, B, G) of the gates."""
         return self._masked(gradients @ self._weight.t())
 
     def weight_gradient(self, values: Any, gradients: Any) -> Any:
+        """Returns the gradient (n, G) of the weight, summed over all steps."""
         return self._masked(values).flatten(0, 1).t() @ gradients.flatten(0, 1)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.sparsity.nn.dropped import Dropped, KeptNeurons, Masked, accumulating
+from ddlprof.extensions.sparsity.nn.dropped import KeptNeurons, Masked, accumulating
 
 _BATCHED = 3
 
@@ -173,8 +173,8 @@ def _kind_of(x: Any) -> torch.dtype:
     return torch.get_autocast_dtype(device)
 
 
-MakeDropped = Callable[[Any], Dropped]
-"""Makes the products (`Dropped`) of a transposed weight."""
+MakeDropped = Callable[[Any], Masked]
+"""Makes the products of a transposed weight."""
 
 
 class Recurrence(torch.autograd.Function):

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import nn
 
 from ddlprof.extensions.sparsity.nn.lstm import StructuredDropoutLSTM
 
-BLOCKS = 5
+_BLOCKS = 5
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,11 @@ class Shape:
     dropout: float
 
 
-@dataclass(frozen=True)
-class LstmTimes:
-    """The median times of one forward and backward pass, in seconds."""
+def times_of(shape: Shape, device: str) -> dict[str, float]:
+    """The median seconds of one forward and backward pass of the three, by the fields of `LstmTiming`.
 
-    torch_s: float
-    """torch.nn.LSTM, with its own dropout between layers, but without recurrent dropout, which it does not offer."""
-    random_s: float
-    structured_s: float
-
-
-def times_of(shape: Shape, device: str = "cpu", blocks: int = BLOCKS) -> LstmTimes:
-    """Times the three in turns, on the CPU by processor time, so that other work on the machine counts for less."""
+    Times them in turns, on the CPU by processor time, so that other work on the machine counts for less.
+    """
     p = shape.dropout
     between = p if shape.num_layers > 1 else 0.0
 
@@ -60,12 +53,12 @@ def times_of(shape: Shape, device: str = "cpu", blocks: int = BLOCKS) -> LstmTim
     modules = {"torch_s": make(nn.LSTM), "random_s": ours(structured=False), "structured_s": ours()}
     x = torch.randn(shape.length, shape.batch, shape.input_size, device=device, requires_grad=True)
     found: dict[str, list[float]] = {name: [] for name in modules}
-    for block in range(blocks + 1):
+    for block in range(_BLOCKS + 1):
         for name, module in modules.items():
             taken = _timed(lambda module=module: _once(module, x), device)  # type: ignore[misc]
             if block:  # the first one allocates
                 found[name].append(taken)
-    return LstmTimes(**{name: statistics.median(each) for name, each in found.items()})
+    return {name: statistics.median(each) for name, each in found.items()}
 
 
 def _once(module: Any, x: Any) -> None:
@@ -91,9 +84,5 @@ def main() -> None:
     """Reads `{"device", "threads", "shapes"}`, writes a list of times."""
     asked = json.load(sys.stdin)
     torch.set_num_threads(asked["threads"])
-    found = [asdict(times_of(Shape(**shape), asked["device"])) for shape in asked["shapes"]]
+    found = [times_of(Shape(**shape), asked["device"]) for shape in asked["shapes"]]
     sys.stdout.write(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.extensions.sparsity.report import COLUMNS
+from ddlprof.extensions.sparsity.report import TABLE
 from tests.integration.processes import Processes
 
 SCRIPT = """
@@ -48,7 +48,7 @@ def test_the_script_is_its_own_and_the_result_goes_to_stderr_and_files(
     found = json.loads((tmp_path / "a.json").read_text())
     assert [each["layer"] for each in found["layers"]] == ["0", "2"]
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == TABLE.heads
     assert rows[0]["data_macs"] == "0"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.json", "train.py"]
 

@@ -14,7 +14,6 @@ WORTH = 1.1
 """A speed-up below this would be lost again by gathering the rest."""
 MUCH_PADDING = 0.1
 SOME_ROWS = 0.05
-_NAMES = 4
 
 NORMS = ("BatchNorm", "NativeLayerNorm", "NativeGroupNorm", "InstanceNorm", "RmsNorm", "FusedRmsNorm")
 _RELUS = ("Relu", "Threshold", "Hardtanh")
@@ -93,7 +92,7 @@ def missing(counts: SparsityCounts) -> list[str]:
             if counts.compiled
             else "they are not called as modules"
         )
-        lines.append(f"not seen: {listed(counts.unseen[:_NAMES])}{_more(counts.unseen)} ({why})")
+        lines.append(f"not seen: {listed(counts.unseen)} ({why})")
     return lines + counts.notes
 
 
@@ -115,9 +114,4 @@ def _most_structured(layers: Sequence[LayerPotential]) -> list[LayerPotential]:
 
 
 def _names(layers: Sequence[LayerPotential]) -> str:
-    names = [each.counts.name for each in layers]
-    return listed(names[:_NAMES]) + _more(names)
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return listed([each.counts.name for each in layers])

@@ -180,7 +180,9 @@ class ProbeRanks:
 
     def wait(self) -> None:
         """Waits for all ranks without using a GPU."""
-        self.dist.all_reduce(self._token())
+        import torch
+
+        self.dist.all_reduce(torch.zeros(1))
 
     def figures(self, device: ProbeDevice, seconds: float) -> list[Figure]:
         """Figures inside the first machine and, with several machines, between them. Called by all ranks."""
@@ -203,11 +205,6 @@ class ProbeRanks:
     def close(self) -> None:
         """Leaves the group."""
         self.dist.destroy_process_group()
-
-    def _token(self) -> Any:
-        import torch
-
-        return torch.zeros(1)
 
 
 def _backends(torch: Any) -> str:

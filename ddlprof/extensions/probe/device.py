@@ -14,19 +14,15 @@ _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
 
 
 class ProbeDevice:
-    """One device. `kind` is cuda or cpu."""
+    """One device."""
 
     def __init__(self, torch: Any, index: int = 0) -> None:
         self.torch = torch
-        self.kind = "cuda" if torch.cuda.is_available() else "cpu"
+        self.is_gpu: bool = torch.cuda.is_available()
         self.index = index
-        self.place = f"cuda:{index}" if self.kind == "cuda" else "cpu"
-        if self.kind == "cuda":
+        self.place = f"cuda:{index}" if self.is_gpu else "cpu"
+        if self.is_gpu:
             torch.cuda.set_device(index)
-
-    @property
-    def is_gpu(self) -> bool:
-        return self.kind == "cuda"
 
     @property
     def name(self) -> str:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GROUPS = ("products", "memory", "copies", "launches", "collectives")
-"""The groups of measurements, in their order."""
-
 
 @dataclass(frozen=True)
 class Figure:
     """One measured number."""
 
     group: str
-    """One of `GROUPS`."""
+    """products, memory, copies, launches or collectives."""
     key: str
     """Its name in the catalogue, with the unit: bf16_tflops, memory_gb_s, nccl_allreduce_intra_gb_s, ..."""
     what: str

@@ -114,7 +114,6 @@ class CallRate(NamedTuple):
     """The rate after the first third of the time."""
     first_per_s: float
     """The rate in the beginning, before clocks fall."""
-    calls: int
 
 
 def sustained(run: Callable[[], object], finish: Callable[[], object], seconds: float) -> CallRate:
@@ -132,7 +131,7 @@ def sustained(run: Callable[[], object], finish: Callable[[], object], seconds: 
         rounds.append((now - begin, now - last))
         last = now
     settled_s = [length for end, length in rounds if end - length >= _SETTLED * (last - begin)] or [rounds[-1][1]]
-    return CallRate(calls * len(settled_s) / sum(settled_s), calls / rounds[0][1], calls * len(rounds))
+    return CallRate(calls * len(settled_s) / sum(settled_s), calls / rounds[0][1])
 
 
 def _calls_of_a_round(run: Callable[[], object], finish: Callable[[], object]) -> int:

@@ -183,22 +183,19 @@ def _devices(file: _File) -> Devices:
             raise ReadingError(f"{where}: with several machines each needs its network, such as network: 25 Gbit/s")
         for copy in range(entry.count):
             name = machine.name if entry.count == 1 else f"{machine.name}-{copy + 1}"
-            machines.append(_named(machine, name))
+            machines.append(replace(machine, name=name))
     names = [machine.name for machine in machines]
     unique = [
         name if names.count(name) == 1 else f"{name}#{names[:index].count(name) + 1}"
         for index, name in enumerate(names)
     ]
     devices = Devices(
-        tuple(_named(machine, name) for machine, name in zip(machines, unique, strict=True)), file.latency_us / 1e6
+        tuple(replace(machine, name=name) for machine, name in zip(machines, unique, strict=True)),
+        file.latency_us / 1e6,
     )
     if len(devices) > _MOST_DEVICES:
         raise ReadingError(f"{len(devices)} GPUs; a plan is made for {_MOST_DEVICES} at most")
     return devices
-
-
-def _named(machine: GpuNode, name: str) -> GpuNode:
-    return replace(machine, name=name)
 
 
 def _machine(entry: _Machine, where: str) -> GpuNode:

@@ -76,11 +76,10 @@ def staged_problem(workload: Workload, problem: Problem) -> tuple[StagedProblem 
     parts = joined_layers(layers, step.batch, step.memory.input_bytes or 0.0 if step.memory else 0.0)
     if len(parts) < 2:
         return None, [SHARED]
-    found = StagedProblem(
-        problem.devices, parts, problem.batch, times, cache(partial(memory_use, memory, step)),
-        tuple(problem.devices.machines[each.machine].memory_gib for each in problem.devices.all),
-    )  # fmt: skip
-    return replace(found, limits=tuple(None if gib is None else gib * GIB for gib in found.limits)), []
+    of_devices = [problem.devices.machines[each.machine].memory_gib for each in problem.devices.all]
+    limits = tuple(None if gib is None else gib * GIB for gib in of_devices)
+    use = cache(partial(memory_use, memory, step))
+    return StagedProblem(problem.devices, parts, problem.batch, times, use, limits), []
 
 
 def joined_layers(layers: Sequence[Layer], batch: int, input_bytes: float) -> tuple[StageLayer, ...]:

@@ -25,17 +25,14 @@ class GradientBucket:
     layers: int = 1
 
 
-def grouped(
-    layers: Sequence[GradientBucket], most_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES
-) -> tuple[GradientBucket, ...]:
+def grouped(layers: Sequence[GradientBucket]) -> tuple[GradientBucket, ...]:
     """The layers in forward order, grouped as DistributedDataParallel groups gradients into buckets.
 
-    It goes from the last layer to the first. A bucket is closed once it has `first_bytes` (the first one) or
-    `most_bytes`.
+    It goes from the last layer to the first. A bucket is closed once it has its bytes.
     """
     groups: list[list[GradientBucket]] = [[]]
     for layer in reversed(layers):
-        limit = first_bytes if len(groups) == 1 else most_bytes
+        limit = FIRST_BUCKET_BYTES if len(groups) == 1 else BUCKET_BYTES
         if groups[-1] and sum(each.gradient_bytes for each in groups[-1]) >= limit:
             groups.append([])
         groups[-1].append(layer)

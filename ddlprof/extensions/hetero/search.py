@@ -92,7 +92,6 @@ class _Search:
         self._dice = dice
         self._advance, self._most = advance, 0
         self._seen: dict[SplitStrategy, float] = {}
-        self._limits = [problem.times.most(device) for device in range(len(problem.devices))]
 
     def run(self, evaluations: int) -> SplitStrategy:
         starts = list(dict.fromkeys(_starts(self._problem)))
@@ -111,9 +110,7 @@ class _Search:
     def _step_s(self, strategy: SplitStrategy) -> float:
         """The seconds of a step; infinite if it does not fit into memory."""
         if strategy not in self._seen:
-            fitting = all(
-                most is None or count <= most for count, most in zip(strategy.samples, self._limits, strict=True)
-            )
+            fitting = fits(self._problem, strategy)
             self._seen[strategy] = simulate(self._problem, strategy).step_s if fitting else math.inf
             self._advance(len(self._seen), self._most)
         return self._seen[strategy]
@@ -121,7 +118,8 @@ class _Search:
     def _packed(self) -> SplitStrategy:
         """A strategy with as many samples on each device as fit, used if no other plan fits. Raises UserError."""
         batch = self._problem.batch
-        limits = [batch if most is None else most for most in self._limits]
+        known = (self._problem.times.most(device) for device in range(len(self._problem.devices)))
+        limits = [batch if most is None else most for most in known]
         if sum(limits) < batch:
             raise UserError(
                 f"a batch of {batch:,} does not fit: the memory of all devices together holds"

@@ -35,11 +35,8 @@ class UnequalPlan:
 
     @property
     def step_s(self) -> float:
-        if (staged := self.stages) is not None:
-            return staged.best.step.step_s
-        assert self.split is not None
-        assert self.split.best.step is not None
-        return self.split.best.step.step_s
+        """The seconds of the planned step."""
+        return min(each.best.step.step_s for each in (self.split, self.staged) if each and each.best.step)
 
     @property
     def gain(self) -> float | None:

@@ -16,10 +16,8 @@ from ddlprof.extensions.hetero.stages.problem import (
     Stage,
     StagedProblem,
     StagedStrategy,
-    group_cost,
     shares_of,
 )
-from ddlprof.extensions.hetero.stages.schedule import moves_s
 
 Free: TypeAlias = Any
 """The devices that are left: their numbers by machine, or a place in an order."""
@@ -81,18 +79,6 @@ def _joined(
     passes_s = max(own_s, from_before_s + once_s + onward_s + rest.passes_s)
     all_s = max(passes_s + each.update_s, from_before_s + each.forward_s + rest.all_s)
     return _Suffix(passes_s, all_s, from_before_s, (stage, *rest.stages))
-
-
-def least_s(problem: StagedProblem, strategy: StagedStrategy) -> float:
-    """A lower bound of the step, without its input: the longest chain through the stages before any one stage and all
-    passes of that one."""
-    found: _Suffix | None = None
-    before_s = [0.0, *moves_s(problem, strategy.stages)]
-    for stage, from_before_s in zip(strategy.stages[::-1], before_s[::-1], strict=True):
-        seconds = _seconds(group_cost(problem, stage, strategy.micro_batches), stage.first, stage.end)
-        found = _joined(seconds, strategy.micro_batches, from_before_s, found, stage)
-    assert found is not None
-    return found.all_s
 
 
 @dataclass

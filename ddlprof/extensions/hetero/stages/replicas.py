@@ -48,11 +48,6 @@ class PlannedRank:
         return self.plan.ranks[self.rank].samples
 
     @property
-    def micro_batches(self) -> int:
-        """The micro-batches of a step."""
-        return self.plan.micro_batches
-
-    @property
     def is_first(self) -> bool:
         """Whether its stage gets the batch."""
         return self.stage == 0

@@ -177,9 +177,9 @@ class StageTraining:
         Gradients have to be zero or None before. Returns the loss on the leader of the last stage, None elsewhere.
         """
         at = self._at
-        if len(targets) != at.micro_batch * at.micro_batches:
+        if len(targets) != at.micro_batch * at.plan.micro_batches:
             raise UserError(
-                f"a batch of {len(targets)} samples; the plan is for {at.micro_batch * at.micro_batches}: give the"
+                f"a batch of {len(targets)} samples; the plan is for {at.micro_batch * at.plan.micro_batches}: give the"
                 " loader that batch_size, and drop_last=True"
             )
         arguments = [each.to(self._device) for each in _several(inputs)] if at.is_first else []
@@ -213,7 +213,7 @@ class StageTraining:
             Led(), at.stage, len(at.plan.stages), self._device, input_args=tuple(self._whole.inputs),
             output_args=tuple(outputs), group=leaders,
         )  # fmt: skip
-        return Schedule1F1B(stage, at.micro_batches, lambda output, _: output, scale_grads=False)
+        return Schedule1F1B(stage, at.plan.micro_batches, lambda output, _: output, scale_grads=False)
 
     def led(self, *inputs: Any) -> Any:
         """The pass of one micro-batch on the leader: its own samples, and what the replicas make of theirs."""
@@ -241,7 +241,7 @@ class StageTraining:
         import torch
 
         at, held = self._at, dict[int, tuple[list[Any], list[Any]]]()
-        for action in one_forward_one_backward(at.stage, len(at.plan.stages), at.micro_batches):
+        for action in one_forward_one_backward(at.stage, len(at.plan.stages), at.plan.micro_batches):
             if not isinstance(action, Compute):
                 continue
             if action.name == "forward":
@@ -272,7 +272,7 @@ class StageTraining:
             if group is not None and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             if parameter.grad is not None:
-                parameter.grad.div_(self._at.micro_batches)
+                parameter.grad.div_(self._at.plan.micro_batches)
                 if group is not None:
                     dist.all_reduce(parameter.grad, group=group)
 

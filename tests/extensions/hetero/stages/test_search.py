@@ -5,12 +5,23 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.extensions.hetero.devices import Devices, GpuNode
-from ddlprof.extensions.hetero.stages.problem import fits, memory_of
-from ddlprof.extensions.hetero.stages.programme import least_s
-from ddlprof.extensions.hetero.stages.schedule import simulate_stages
+from ddlprof.extensions.hetero.stages.problem import StagedProblem, StagedStrategy, fits, group_cost, memory_of
+from ddlprof.extensions.hetero.stages.programme import _joined, _seconds
+from ddlprof.extensions.hetero.stages.schedule import moves_s, simulate_stages
 from ddlprof.extensions.hetero.stages.search import make_staged_plan, search_stages, uniform_stages
 from tests.extensions.hetero.problems import apart
 from tests.extensions.hetero.stages.problems import MB, every_strategy, layered, toy
+
+
+def least_s(job: StagedProblem, strategy: StagedStrategy) -> float:
+    """The bound of the dynamic programme for a given strategy."""
+    found = None
+    before_s = [0.0, *moves_s(job, strategy.stages)]
+    for stage, from_before_s in zip(strategy.stages[::-1], before_s[::-1], strict=True):
+        seconds = _seconds(group_cost(job, stage, strategy.micro_batches), stage.first, stage.end)
+        found = _joined(seconds, strategy.micro_batches, from_before_s, found, stage)
+    assert found is not None
+    return found.all_s
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError, complain
+from ddlprof.base.errors import UserError, complain, refusing
+from ddlprof.cli.options import names_in
 from ddlprof.cli.output import directory_option, format_option, wanted
 from ddlprof.extensions.characterize.experiment import COLD, EXPERIMENTS, NETWORK, WARM
 
@@ -72,7 +73,7 @@ def characterize(
 
 
 def _skipped(text: str) -> set[str]:
-    names = {name.strip() for name in text.split(",") if name.strip()}
+    names = set(names_in(text))
     for name in sorted(names - set(EXPERIMENTS)):
         raise UserError(f"unknown experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
     if COLD not in names and sys.platform != "linux":
@@ -99,10 +100,8 @@ def _directory(out: str | None, target: LaunchTarget) -> Path:
         return default_directory(f"{target.name}-characterize")
     directory = Path(out)
     require_unused(directory)
-    try:
+    with refusing(f"cannot create {directory}", "; choose another --out"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create {directory}: {error.strerror}; choose another --out") from None
     return directory
 
 

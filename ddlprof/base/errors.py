@@ -42,6 +42,15 @@ def refusing(what: str, advice: str = "") -> Iterator[None]:
         raise UserError(f"{what}: {error.strerror or error}{advice}") from None
 
 
+@contextlib.contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Turns a `ReadingError` within into a UserError that begins with the file, or the place in it."""
+    try:
+        yield
+    except ReadingError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
 def complain(message: str) -> None:
     """Writes one line for the user to stderr. Does nothing if the program has closed it."""
     with contextlib.suppress(Exception):

@@ -25,10 +25,10 @@ from ddlprof.extensions.cluster.machines import Cluster, parse_cluster
 from ddlprof.extensions.cluster.penalties import PenalisedSpeeds, shipped_penalties
 from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.extensions.cluster.speeds import AsMeasured
 from ddlprof.extensions.cluster.sweep.cases import SimulationCase
 from ddlprof.extensions.cluster.sweep.run import Setting, run_case
 from ddlprof.extensions.cluster.trace import fitted, read_trace, split_source
+from scripts.lab.as_measured import AsMeasured
 
 SLOWER = (3.0, 10.0, 30.0)
 PREDICTABLE = (0.0, 0.5, 1.0)

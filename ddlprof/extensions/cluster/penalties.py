@@ -16,8 +16,8 @@ from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
-from ddlprof.base.errors import UserError
-from ddlprof.base.reading import POSITIVE, Interval, Length, ReadingError, decode, parse_json, read_text
+from ddlprof.base.errors import UserError, naming
+from ddlprof.base.reading import POSITIVE, Interval, Length, decode, parse_json, read_text
 from ddlprof.base.units import count
 from ddlprof.extensions.cluster.jobs import Job, model_key
 from ddlprof.extensions.cluster.machines import Cluster, Level, Placement
@@ -141,10 +141,8 @@ class PenalisedSpeeds:
 
 def read_penalties(path: Path) -> Penalties:
     """Reads a file of the form of `penalties.json`. Raises `UserError`, naming the file and the field."""
-    try:
+    with naming(path):
         found = decode(File, parse_json(read_text(path, MAX_FILE_BYTES)))
-    except ReadingError as error:
-        raise UserError(f"{path}: {error}") from None
     for number, row in enumerate(found.penalties):
         if len(row.gpus) != len(row.slowdown) or list(row.gpus) != sorted(set(row.gpus)):
             raise UserError(f"{path}: penalties[{number}]: expected ascending gpus and as many slowdowns")

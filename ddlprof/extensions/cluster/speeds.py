@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,15 +65,6 @@ def seconds_of(speeds: Speeds, job: Job, steps: Steps) -> NDArray[np.float64]:
     return np.array([speeds.step(job, placement, batch).step_s for placement, batches in steps for batch in batches])
 
 
-class AsMeasured:
-    """Every placement is as fast as the one on which the job was measured."""
-
-    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
-        """The measured step, which counts as computation only."""
-        step_s = job.step_s or 1.0
-        return StepTime(step_s, step_s, step_s)
-
-
 class GpuShare(NamedTuple):
     """The part of a batch that one GPU computes."""
 
@@ -91,21 +82,6 @@ def part_of(batch: int, gpus: int, most: int | None = None) -> GpuShare:
     share = -(-batch // gpus)
     passes = 1 if most is None else -(-share // most)
     return GpuShare(-(-share // passes), passes)
-
-
-@runtime_checkable
-class PredictsMany(Protocol):
-    """A predictor that has the seconds of many steps at once, as `ddlprof.recommender.Predictor` does."""
-
-    def step_seconds(
-        self,
-        target: Target,
-        placements: Sequence[tuple[int, ...]],
-        which: NDArray[np.int64],
-        samples: NDArray[np.int64],
-        passes: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """The seconds of steps with `samples` in each of `passes`, each on the placement of the number in `which`."""
 
 
 class WithLayout:
@@ -150,13 +126,17 @@ class PredictedSpeeds:
         return self._known[key]
 
     def seconds(self, job: Job, steps: Steps) -> NDArray[np.float64]:
-        """The `step_s` of many steps on GPUs of one model, as `seconds_of` says."""
+        """The `step_s` of many steps on GPUs of one model, as `seconds_of` says.
+
+        Predictors may have a method `step_seconds` that has them at once, as `ddlprof.recommender.Predictor` does.
+        """
         name = self._name(job)
         if name is None:
             return seconds_of(self._others(job), job, steps)
         predictor = self._predictors[name]
         models = {placement.gpu_models for placement, _ in steps}
-        if not isinstance(predictor, PredictsMany) or len(models) != 1 or len(min(models)) > 1:
+        at_once = getattr(predictor, "step_seconds", None)
+        if at_once is None or len(models) != 1 or len(min(models)) > 1:
             times = [self.step(job, placement, batch).step_s for placement, batches in steps for batch in batches]
             return np.array(times)
         which = np.repeat(np.arange(len(steps)), [len(batches) for _, batches in steps])
@@ -166,7 +146,7 @@ class PredictedSpeeds:
         passes = np.ones_like(share) if job.max_batch_per_gpu is None else -(-share // job.max_batch_per_gpu)
         target = self._on(min(models)[0])
         placements = [placement.gpus_per_machine for placement, _ in steps]
-        return predictor.step_seconds(target, placements, which, -(-share // passes), passes)
+        return np.asarray(at_once(target, placements, which, -(-share // passes), passes))
 
     def _name(self, job: Job) -> str | None:
         """The name of the job's predictor; None: it has none."""

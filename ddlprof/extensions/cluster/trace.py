@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from ddlprof.base.errors import UserError
-from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError, read_text, settle
+from ddlprof.base.errors import UserError, naming
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, read_text, settle
 from ddlprof.base.text import plain
-from ddlprof.base.units import count
+from ddlprof.base.units import count, listed
 from ddlprof.extensions.cluster.jobs import Job
 from ddlprof.extensions.cluster.machines import MAX_GPUS, Cluster
 from ddlprof.extensions.cluster.profile import HeldGpus
@@ -103,18 +103,17 @@ def load_trace(path: Path, name: str | None = None) -> Trace:
             raise CatalogError(f"job_id: there is a job {line.job_id!r} above")
         seen.add((line.trace, line.job_id))
 
-    try:
+    with naming(path):
         text = read_text(path, MAX_FILE_BYTES)
-    except ReadingError as error:
-        raise UserError(f"{path}: {error}") from None
     lines = table.parse(text, path, _Line, once, "see docs/cluster.md for the columns of a trace")
     names = list(dict.fromkeys(line.trace for line in lines))
+    shown = listed([plain(each) or "one without a name" for each in names], _NAMES_SHOWN)
     if not lines:
         raise UserError(f"{path}: has no jobs")
     if name is None and len(names) > 1:
-        raise UserError(f"{path}: has {len(names)} traces; pick one as FILE:NAME: {_listed(names)}")
+        raise UserError(f"{path}: has {len(names)} traces; pick one as FILE:NAME: {shown}")
     if name is not None and name not in names:
-        raise UserError(f"{path}: has no trace {plain(name)}; it has {_listed(names)}")
+        raise UserError(f"{path}: has no trace {plain(name)}; it has {shown}")
     chosen = [line for line in lines if name is None or line.trace == name]
     known = [line for line in chosen if line.duration_s]
     if not known:
@@ -214,8 +213,3 @@ def fitted(jobs: Sequence[Job], cluster: Cluster, too_large: str | None = None) 
     if not kept:
         raise UserError(f"no job fits the cluster's {count(most, 'GPU')}")
     return kept, changed
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return ", ".join(plain(name) or "one without a name" for name in names[:_NAMES_SHOWN]) + more

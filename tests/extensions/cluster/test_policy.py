@@ -29,7 +29,7 @@ from ddlprof.extensions.cluster.jobs import Job
 from ddlprof.extensions.cluster.machines import parse_cluster
 from ddlprof.extensions.cluster.policy import policy_factory, policy_names
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.extensions.cluster.speeds import AsMeasured
+from scripts.lab.as_measured import AsMeasured
 
 jobs = [Job(name, 0.0, 4, 10.0, 1, 1.0) for name in "abc"]
 made = policy_factory("backwards;hours=3")()

@@ -7,8 +7,9 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.cluster.jobs import Job
 from ddlprof.extensions.cluster.machines import Placement, parse_cluster
-from ddlprof.extensions.cluster.speeds import AsMeasured, PredictedSpeeds, part_of
+from ddlprof.extensions.cluster.speeds import PredictedSpeeds, part_of
 from ddlprof.recommender import Estimate, Measurement, Predictor, StepTimes, Target, Workload
+from scripts.lab.as_measured import AsMeasured
 
 
 class Noted:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from ddlprof.base.errors import UserError
-from ddlprof.base.reading import POSITIVE, Interval, Length, ReadingError, decode, parse_json, read_text, settle
+from ddlprof.base.errors import UserError, naming
+from ddlprof.base.reading import POSITIVE, Interval, Length, decode, parse_json, read_text, settle
 from ddlprof.extensions.cluster.machines import MAX_GPUS
 from ddlprof.instance_catalog import table
 from ddlprof.recommender import Measurement, Workload
@@ -70,15 +70,13 @@ class _File:
 
 def read_jobs(path: Path) -> list[Line]:
     """The jobs of a file. Raises `DdlprofError` in one line that names the file, and the line or field."""
-    try:
+    with naming(path):
         text = read_text(path, MAX_FILE_BYTES)
         lines = (
             list(decode(_File, {"jobs": parse_json(text)}).jobs)
             if text.lstrip()[:1] in ("[", "{")
             else table.parse(text, path, Line, None, "see docs/elastic.md for its columns")
         )
-    except ReadingError as error:
-        raise UserError(f"{path}: {error}") from None
     if not lines:
         raise UserError(f"{path}: has no jobs")
     seen: set[str] = set()

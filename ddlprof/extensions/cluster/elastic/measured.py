@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +44,10 @@ class _Shape(NamedTuple):
     """The samples of one rank in one pass."""
     passes: int
 
-    def terms(self) -> list[float]:
-        """The terms that the coefficients are multiplied by."""
-        several, over = float(self.gpus > 1), float(self.nodes > 1)
-        return [self.passes, self.passes * self.samples, several, several * max(self.gpus - 2, 0), over]
+
+def _terms(gpus: Any, nodes: Any, samples: Any, passes: Any) -> tuple[Any, ...]:
+    """The terms that the coefficients are multiplied by, of one `_Shape` or of many at once."""
+    return passes, passes * samples, gpus > 1, (gpus > 1) * np.maximum(gpus - 2, 0), nodes > 1
 
 
 class MeasuredPredictor:
@@ -62,7 +62,7 @@ class MeasuredPredictor:
             _Shape(sum(m.placement), len(m.placement), m.batch_per_gpu, m.grad_accum) for m in workload.measurements
         ]
         steps_s = np.array([m.step_s for m in workload.measurements])
-        terms = np.array([shape.terms() for shape in self._shapes]) / steps_s[:, None]
+        terms = np.array([_terms(*shape) for shape in self._shapes]) / steps_s[:, None]
         kept = self._told()
         self._coefficients, left = _fitted(terms[:, kept], kept)
         freedom = max(len(steps_s) - int((self._coefficients > 0).sum()), 1)
@@ -89,7 +89,7 @@ class MeasuredPredictor:
                 f"{self._name}: measured with one rank only, so nothing can be said of placement"
                 f" {format_placement(target.placement)}; measure it with several ranks, too"
             )
-        passes, samples, several, more, over = np.array(shape.terms()) * self._coefficients
+        passes, samples, several, more, over = np.array(_terms(*shape)) * self._coefficients
         step_s = float(passes + samples + several + more + over)
         outside = self._outside(shape)
         sd = math.hypot(self._sd, *outside.values())
@@ -113,7 +113,7 @@ class MeasuredPredictor:
         if self.most_gpus == 1 and (gpus > 1).any():
             self.predict(replace(target, placement=placements[int(which[gpus.argmax()])], batch_per_gpu=1))
         nodes = np.array([len(placement) for placement in placements])[which]
-        terms = (passes, passes * samples, gpus > 1, (gpus > 1) * np.maximum(gpus - 2, 0), nodes > 1)
+        terms = _terms(gpus, nodes, samples, passes)
         return sum(  # in the order of `predict`
             (term * coefficient for term, coefficient in zip(terms, self._coefficients, strict=True)),
             start=np.zeros(len(which)),

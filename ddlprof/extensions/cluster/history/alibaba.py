@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ddlprof.base.errors import UserError
-from ddlprof.extensions.cluster.history.files import at, cell_number, jobs_in, rows, text_in
+from ddlprof.base.errors import UserError, naming
+from ddlprof.extensions.cluster.history.files import cell_number, jobs_in, rows, text_in
 from ddlprof.extensions.cluster.history.past import PastJob
 
 _JOBS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
@@ -50,7 +50,7 @@ def read(paths: Sequence[Path]) -> tuple[list[PastJob], dict[str, int]]:
 def _read_tasks(path: Path, text: str, has_header: bool, tasks: dict[str, list[PastJob]]) -> None:
     """Each task as if it were a job of its own."""
     for line, row in rows(path, text, None if has_header else _TASKS):
-        with at(path, f"line {line}"):
+        with naming(f"{path}, line {line}"):
             instances = cell_number(row, "inst_num", 1.0)
             start_s = cell_number(row, "start_time", 0.0) or None
             task = PastJob(
@@ -67,7 +67,7 @@ def _read_tasks(path: Path, text: str, has_header: bool, tasks: dict[str, list[P
 
 def _read_jobs(path: Path, text: str, has_header: bool, jobs: dict[str, tuple[float, str, str]]) -> None:
     for line, row in rows(path, text, None if has_header else _JOBS):
-        with at(path, f"line {line}"):
+        with naming(f"{path}, line {line}"):
             jobs[row["job_name"]] = (cell_number(row, "start_time", 0.0), row["user"], row["status"])
 
 

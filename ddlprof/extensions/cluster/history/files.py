@@ -6,11 +6,10 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, naming
 from ddlprof.base.reading import ReadingError, parse_json, read_text, text_of
 from ddlprof.extensions.cluster.history.past import PastJob
 
@@ -29,32 +28,19 @@ class Wrong(ReadingError):
 
 def text_in(path: Path) -> str:
     """The text of a file, or of standard input for `-`. Raises UserError that names the file."""
-    try:
+    with naming(path):
         if path != STDIN:
             return read_text(path, MAX_FILE_BYTES)
         content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise ReadingError(f"has more than {MAX_FILE_BYTES >> 20} MiB")
         return text_of(content)
-    except ReadingError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def json_in(path: Path) -> Any:
     """The value of a JSON file. Raises UserError that names the file, and the line of what is no JSON."""
-    try:
+    with naming(path):
         return parse_json(text_in(path), MOST_VALUES)
-    except ReadingError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-@contextmanager
-def at(path: Path, where: str) -> Iterator[None]:
-    """Adds file and place to what is wrong inside."""
-    try:
-        yield
-    except ReadingError as error:
-        raise UserError(f"{path}, {where}: {error}") from None
 
 
 def lines(text: str) -> Iterator[str]:
@@ -98,7 +84,7 @@ def jobs_in(
     for line, row in rows(path, text):
         if not jobs and (missing := [name for name in needed if name not in row]):  # rows have the columns of the first
             raise UserError(f"{path}, line 1: no column {missing[0]}; expected is {what}")
-        with at(path, f"line {line}"):
+        with naming(f"{path}, line {line}"):
             jobs.append(job_of(row))
     return jobs
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, naming
 from ddlprof.base.reading import Interval, decode
-from ddlprof.extensions.cluster.history.files import Wrong, at, json_in
+from ddlprof.extensions.cluster.history.files import Wrong, json_in
 from ddlprof.extensions.cluster.history.past import PastJob
 from ddlprof.extensions.cluster.history.times import moment
 
@@ -215,13 +214,13 @@ def read(paths: Sequence[Path]) -> tuple[list[PastJob], dict[str, int]]:
     seen: set[tuple[str, str]] = set()
     services = 0
     for path, number, item in found["Event"]:
-        with _item(path, number):
+        with naming(f"{path}, item {number}"):
             _add_event(decode(_Event, item), events)
     for path, number, item in found["Job"]:
-        with _item(path, number):
+        with naming(f"{path}, item {number}"):
             _add_job(decode(_Job, item), work)
     for path, number, item in found["Pod"]:
-        with _item(path, number):
+        with naming(f"{path}, item {number}"):
             pod = decode(_PodItem, item)
             seen.add(pod.place)
             services += not _add_pod(pod, work, events)
@@ -230,10 +229,6 @@ def read(paths: Sequence[Path]) -> tuple[list[PastJob], dict[str, int]]:
         _add_lost_pods(jobs_of_names.get(place), place[0], names, seen, events)
     once = {id(each): each for each in work.values()}  # a JobSet stands there under its own name and those of its Jobs
     return [_past(each) for each in once.values()], {SERVICES: services}
-
-
-def _item(path: Path, number: int) -> AbstractContextManager[None]:
-    return at(path, f"item {number}")
 
 
 def _items(path: Path) -> Iterator[dict[str, Any]]:

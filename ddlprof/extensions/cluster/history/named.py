@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddlprof.base.errors import UserError
-from ddlprof.extensions.cluster.history.files import Wrong, at, cell_number, rows, text_in
+from ddlprof.base.errors import UserError, naming
+from ddlprof.extensions.cluster.history.files import Wrong, cell_number, rows, text_in
 from ddlprof.extensions.cluster.history.past import PastJob
 from ddlprof.extensions.cluster.history.times import moment, seconds
 
@@ -38,7 +38,7 @@ def read(path: Path, named: Mapping[str, str]) -> list[PastJob]:
     columns: dict[str, str] = {}
     for number, (line, row) in enumerate(rows(path, text_in(path))):
         columns = columns or _columns(path, list(row), named)
-        with at(path, f"line {line}"):
+        with naming(f"{path}, line {line}"):
             jobs.append(_job({what: row[column] for what, column in columns.items()}, str(number + 1)))
     if not jobs:
         raise UserError(f"{path}: has no jobs")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, naming
 from ddlprof.base.reading import decode
-from ddlprof.extensions.cluster.history.files import Wrong, at, json_in
+from ddlprof.extensions.cluster.history.files import Wrong, json_in
 from ddlprof.extensions.cluster.history.past import PastJob
 from ddlprof.extensions.cluster.history.times import moment
 
@@ -44,7 +44,7 @@ def read(path: Path) -> list[PastJob]:
         raise UserError(f"{path}, line 1: a list of jobs is expected, as in cluster_job_log of philly-traces")
     jobs = []
     for number, entry in enumerate(found, 1):
-        with at(path, f"job {number}"):
+        with naming(f"{path}, job {number}"):
             jobs.append(_job(decode(_Entry, entry)))
     return jobs
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddlprof.base.errors import UserError
-from ddlprof.extensions.cluster.history.files import Wrong, at, lines, require_few, text_in
+from ddlprof.base.errors import UserError, naming
+from ddlprof.extensions.cluster.history.files import Wrong, lines, require_few, text_in
 from ddlprof.extensions.cluster.history.past import PastJob
 from ddlprof.extensions.cluster.history.times import moment, seconds
 
@@ -43,7 +43,7 @@ def read(paths: Sequence[Path]) -> tuple[list[PastJob], dict[str, int]]:
     steps = 0
     for path in paths:
         for line, row in _rows(path, text_in(path)):
-            with at(path, f"line {line}"):
+            with naming(f"{path}, line {line}"):
                 record = _record(row)
             if record is None:
                 steps += 1
@@ -72,7 +72,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in numbered:
         if not line.strip():
             continue
-        with at(path, f"line {number}"):
+        with naming(f"{path}, line {number}"):
             require_few(number - first)
         cells = line.split("|")
         if len(cells) == len(columns) + 1 and not cells[-1]:  # sacct -p ends lines with a bar

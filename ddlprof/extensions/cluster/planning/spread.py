@@ -12,7 +12,7 @@ from ddlprof.base.text import plain
 from ddlprof.base.units import listed
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.cluster.advice import Advice, Ask, Wait
+    from ddlprof.extensions.cluster.advice import Advice, Wait
     from ddlprof.extensions.cluster.report.advice.data import JobAdvice
     from ddlprof.planning.job import DescribedJob
     from ddlprof.recommender import Learned, Target
@@ -110,7 +110,7 @@ def _advice(
     between_racks_gbps: float | None,
     batch: int | None,
 ) -> Advice:
-    from ddlprof.extensions.cluster.advice import advise
+    from ddlprof.extensions.cluster.advice import Ask, advise
     from ddlprof.recommender import Predictor
     from ddlprof.recommender.plans.candidates import describe_job
     from ddlprof.recommender.target import default_catalog, machine_of
@@ -121,18 +121,18 @@ def _advice(
     wanted = gpus or max(map(sum, placements), default=_USUAL_GPUS)
     there = machine_of(target, default_catalog()).gpus
     on_one = gpus_per_node or there or max((max(each) for each in placements), default=_USUAL_GPUS)
-    ask = replace(_ask(wanted, on_one, target, between_racks_gbps), gradient_bytes=job.workload.gradient_bytes)
+    ask = Ask(wanted, on_one, target, _between_racks(target, between_racks_gbps), job.workload.gradient_bytes)
     return advise(job.name, ask, job.workload.measurements, Predictor(job.workload, learned=job.learned))
 
 
-def _ask(gpus: int, gpus_per_node: int, target: Target, between_racks_gbps: float | None) -> Ask:
-    from ddlprof.extensions.cluster.advice import Ask
+def _between_racks(target: Target, network_gbps: float | None) -> Target | None:
+    """The same machine with the network between racks; None: that is not known."""
     from ddlprof.recommender.target import default_catalog
 
-    if between_racks_gbps is None:
-        return Ask(gpus, gpus_per_node, target)
+    if network_gbps is None:
+        return None
     described = target
     if target.instance_type is not None:  # the catalogue knows one network of a type
         found = default_catalog().instance(target.instance_type)
         described = replace(target, instance_type=None, gpu_model=found.gpu_model, interconnect=found.interconnect)
-    return Ask(gpus, gpus_per_node, target, replace(described, network_gbps=between_racks_gbps))
+    return replace(described, network_gbps=network_gbps)

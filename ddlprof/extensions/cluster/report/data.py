@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
+from typing import Any
 
 from ddlprof.base.units import count
 from ddlprof.extensions.cluster.policy import depends_on_seed
@@ -128,23 +129,13 @@ class PolicyComparison:
 
 
 @dataclass(frozen=True)
-class CaseLine:
-    """One simulation."""
-
-    policy: str
-    seed: int
-    load: float | None
-    predictable: float | None
-    figures: dict[str, float | None]
-
-
-@dataclass(frozen=True)
 class SimulatedData:
     """The results of all simulations of one call."""
 
     question: SimulationQuestion
     blocks: list[PolicyComparison]
-    cases: list[CaseLine]
+    cases: list[dict[str, Any]]
+    """Each simulation, with its figures."""
     schema: int = field(default=SIMULATED_SCHEMA_VERSION)
 
 
@@ -159,7 +150,7 @@ def build(question: SimulationQuestion, results: Sequence[CaseResult]) -> Simula
     return SimulatedData(
         question,
         blocks,
-        [CaseLine(r.case.policy, r.case.seed, r.case.load, r.case.predictable, asdict(r.summary)) for r in results],
+        [{**asdict(result.case), "figures": asdict(result.summary)} for result in results],
     )
 
 

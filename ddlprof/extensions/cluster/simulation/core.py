@@ -261,17 +261,14 @@ def _apply(run: _Run, now_s: float, decision: Decision, over: list[JobState]) ->
             run.queue[state.job.job_id] = state
             stopped = True
     if stopped:
-        run.queue = {state.job.job_id: state for state in sorted(run.queue.values(), key=_by_rank(run))}
+        queue = sorted(run.queue.values(), key=lambda state: run.rank[state.job.job_id])
+        run.queue = {state.job.job_id: state for state in queue}
     for job_id, wanted in given.items():
         state_or_none = run.running.get(job_id) or run.queue.get(job_id)
         if state_or_none is None:
             raise UserError(f"the policy gave GPUs to job {job_id}, which is not there")
         if state_or_none.allocation is None:
             _start(run, state_or_none, wanted, now_s)
-
-
-def _by_rank(run: _Run) -> Callable[[JobState], int]:
-    return lambda state: run.rank[state.job.job_id]
 
 
 def _is_held(wanted: Allocation, state: JobState) -> bool:

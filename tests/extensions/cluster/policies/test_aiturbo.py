@@ -14,7 +14,8 @@ from ddlprof.extensions.cluster.policies.las import Las
 from ddlprof.extensions.cluster.policies.replay import scores
 from ddlprof.extensions.cluster.policy import Policy
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.extensions.cluster.speeds import AsMeasured, StepTime
+from ddlprof.extensions.cluster.speeds import StepTime
+from scripts.lab.as_measured import AsMeasured
 
 
 class Halving:

@@ -22,7 +22,7 @@ from ddlprof.extensions.cluster.policies.cpu_nodes import next_for_cpus, project
 from ddlprof.extensions.cluster.policies.replay import Needs, total_completion_s
 from ddlprof.extensions.cluster.policy import Decision
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.extensions.cluster.speeds import AsMeasured
+from scripts.lab.as_measured import AsMeasured
 
 NONE = np.array([])
 

@@ -20,7 +20,7 @@ from ddlprof.extensions.cluster.policies.dally import (
 )
 from ddlprof.extensions.cluster.policy import Decision, policy_factory
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.extensions.cluster.speeds import AsMeasured
+from scripts.lab.as_measured import AsMeasured
 
 LEASE_S = 100.0
 RACKS = parse_cluster("2x2x4")

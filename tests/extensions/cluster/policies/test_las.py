@@ -17,7 +17,8 @@ from ddlprof.extensions.cluster.packing import PriorityAllocator
 from ddlprof.extensions.cluster.policies.las import Las, consolidated
 from ddlprof.extensions.cluster.policy import Decision, policy_factory
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds
+from ddlprof.extensions.cluster.speeds import Speeds
+from scripts.lab.as_measured import AsMeasured
 
 
 def job(name: str, submit_s: float, gpus: int, duration_s: float, model: str | None = "ResNet-50") -> Job:

@@ -9,7 +9,8 @@ from ddlprof.extensions.cluster.machines import Allocation, Cluster, Placement, 
 from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policies.srtf import Srtf
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds, StepTime
+from ddlprof.extensions.cluster.speeds import Speeds, StepTime
+from scripts.lab.as_measured import AsMeasured
 
 
 def job(name: str, submit_s: float, gpus: int, duration_s: float) -> Job:

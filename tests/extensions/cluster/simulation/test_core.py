@@ -16,7 +16,8 @@ from ddlprof.extensions.cluster.policy import Decision, Policy
 from ddlprof.extensions.cluster.simulation import core
 from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.simulation.metrics import comm_by_dimension, job_rows
-from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds, StepTime
+from ddlprof.extensions.cluster.speeds import Speeds, StepTime
+from scripts.lab.as_measured import AsMeasured
 
 
 def job(name: str, submit_s: float, gpus: int, duration_s: float) -> Job:

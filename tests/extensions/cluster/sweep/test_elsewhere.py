@@ -8,11 +8,11 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.cluster.machines import parse_cluster
-from ddlprof.extensions.cluster.speeds import AsMeasured
 from ddlprof.extensions.cluster.sweep import elsewhere
 from ddlprof.extensions.cluster.sweep.cases import cases
 from ddlprof.extensions.cluster.sweep.run import Setting, run_cases
 from ddlprof.extensions.cluster.trace import read_trace
+from scripts.lab.as_measured import AsMeasured
 
 
 def test_other_clusters_are_not_known() -> None:

@@ -14,10 +14,11 @@ from ddlprof.extensions.cluster.jobs import Job, JobState
 from ddlprof.extensions.cluster.machines import Cluster, parse_cluster
 from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policy import Decision
-from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds
+from ddlprof.extensions.cluster.speeds import Speeds
 from ddlprof.extensions.cluster.sweep.cases import SimulationCase, cases
 from ddlprof.extensions.cluster.sweep.run import Setting, SweepProgress, run_case, run_cases
 from ddlprof.extensions.cluster.trace import load_trace, poisson
+from scripts.lab.as_measured import AsMeasured
 
 HERE = f"{Path(__file__).stem}"
 EXAMPLE = load_trace(Path(__file__).parents[4] / "examples/jobs.csv").jobs

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -34,16 +34,6 @@ _END_S = 5.0
 """Seconds that a process has to end by itself."""
 _CPU = torch.device("cpu")
 Told = Callable[[int], None]
-
-
-class Remote(Protocol):
-    """An object elsewhere, whose methods are called by name."""
-
-    def call(self, name: str, *given: Any, told: Told | None = None) -> Any:
-        """The result of a method; its last argument is `told`, if that is given. Raises what the method raises."""
-
-    def close(self) -> None:
-        """Forgets the object, and ends its process."""
 
 
 def way_of_processes(can_spawn: bool) -> str:
@@ -87,6 +77,8 @@ class _Here:
 
 
 class _Process:
+    """An object in a process of its own."""
+
     def __init__(self, way: str, device: torch.device, make: Callable[..., Any], given: tuple[Any, ...]) -> None:
         context = _context(way)
         self._pipe, other = context.Pipe()
@@ -101,6 +93,7 @@ class _Process:
         other.close()
 
     def call(self, name: str, *given: Any, told: Told | None = None) -> Any:
+        """The result of a method; its last argument is `told`, if that is given. Raises what the method raises."""
         try:
             _send(self._pipe, (name, given, told is not None))
             while True:
@@ -120,12 +113,17 @@ class _Process:
         return found
 
     def close(self) -> None:
+        """Forgets the object, and ends its process."""
         with suppress(OSError):
             self._pipe.close()
         self._process.join(_END_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+
+
+Remote = _Here | _Process
+"""An object elsewhere, whose methods are called by name."""
 
 
 def _context(way: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Hashable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -162,7 +161,7 @@ class Fused:
             with torch.enable_grad():
                 found, changed = self._mapped(function)(trained, rest, tuple(batch))
                 each = found if losses is None else losses(found, *batch)
-                with self._without_autocast():  # as backward() is called outside
+                with torch.autocast(self.device.type, enabled=False):  # as backward() is called outside
                     whole = (each if scales is None else each * scales).sum()
                     gradients = torch.autograd.grad(whole, list(trained.values()), allow_unused=True)
             return (each.detach(), gradients), changed
@@ -262,9 +261,6 @@ class Fused:
             parameter.grad = gradient
         scaler.update(finite)
         return [model for model, is_finite in enumerate(finite.tolist()) if not is_finite]
-
-    def _without_autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, enabled=False)
 
     def _clip(self, most: float) -> None:
         """Clips as torch.nn.utils.clip_grad_norm_ does, separately for each model."""

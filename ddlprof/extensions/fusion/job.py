@@ -8,7 +8,7 @@ import torch
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.apart import SPAWN, way_of_processes
-from ddlprof.extensions.fusion.hyperparameters import Values, defaults_of, partition, per_model
+from ddlprof.extensions.fusion.hyperparameters import Values, partition, per_model
 from ddlprof.extensions.fusion.part import Advance, FusedPart
 from ddlprof.extensions.fusion.planner import FuseOptions, PartSpec
 from ddlprof.extensions.fusion.results import Result
@@ -16,17 +16,13 @@ from ddlprof.extensions.fusion.sweeps import Choices, for_optimizers, trials_of
 from ddlprof.extensions.fusion.task import SEED, Task, TaskSpec
 
 
-def _nothing(done: int, total: int) -> None:
-    """Shows no progress."""
-
-
-def run(names: TaskSpec, sweeps: Mapping[str, Choices], options: FuseOptions, advance: Advance = _nothing) -> Result:
+def run(
+    names: TaskSpec, sweeps: Mapping[str, Choices], options: FuseOptions, advance: Advance = lambda done, total: None
+) -> Result:
     """Predicts, decides, trains and measures. Raises UserError for a sweep that cannot be trained at all."""
     task = names.load()
     trials = trials_of(sweeps, options.draws, names.seed)
     optimizers = list(dict.fromkeys(task.optimizer_of(trial) for trial in trials))
-    for optimizer in optimizers:
-        defaults_of(optimizer)
     task.check_names(sweeps, optimizers)
     trials = for_optimizers(trials, task.optimizer, task.other_names())
     if len(trials) < 2:
@@ -39,7 +35,7 @@ def run_trials(
     trials: Sequence[Values],
     options: FuseOptions,
     names: TaskSpec | None = None,
-    advance: Advance = _nothing,
+    advance: Advance = lambda done, total: None,
 ) -> Result:
     """The same for given trials. `names`: those of the task, for other processes to compare with."""
     _check_values(task, trials)

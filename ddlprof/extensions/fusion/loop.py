@@ -246,8 +246,16 @@ class GroupTraining:
         ]
 
     def evaluated(self) -> list[tuple[float | None, float | None]]:
-        """The loss and the metric of each model, over all batches of the evaluation."""
-        return evaluated(self.training, self._task, self._values)
+        """The loss and the metric of each model, over all batches of the evaluation. Raises UserError."""
+        task, losses, metrics, samples = self._task, None, None, 0
+        for batch, size in task.evaluation_batches(self._values):
+            loss, metric = (each.double() * size for each in self.training.evaluate(batch))
+            losses, metrics = (loss, metric) if losses is None or metrics is None else (losses + loss, metrics + metric)
+            samples += size
+        if losses is None or metrics is None:
+            raise UserError(f"{task.evaluation_name or task.data_name} gave no batches to evaluate")
+        shown = metrics.div(samples).tolist() if task.metric is not None else [None] * len(losses)
+        return list(zip(losses.div(samples).tolist(), shown, strict=True))
 
     def hand_over(self) -> HandedOver:
         """Gives its trials away."""
@@ -289,20 +297,6 @@ def over_epochs(task: Task, values: Values, length: SweepLength) -> Iterator[tup
             if done:
                 raise UserError(f"{task.data_name} gave no batches the second time: it has to make them anew each time")
             return
-
-
-def evaluated(training: Training, task: Task, values: Values) -> list[tuple[float | None, float | None]]:
-    """The loss and the metric of each model, over all batches of the evaluation. Raises UserError."""
-    losses = metrics = None
-    samples = 0
-    for batch, size in task.evaluation_batches(values):
-        loss, metric = (each.double() * size for each in training.evaluate(batch))
-        losses, metrics = (loss, metric) if losses is None or metrics is None else (losses + loss, metrics + metric)
-        samples += size
-    if losses is None or metrics is None:
-        raise UserError(f"{task.evaluation_name or task.data_name} gave no batches to evaluate")
-    shown = metrics.div(samples).tolist() if task.metric is not None else [None] * len(losses)
-    return list(zip(losses.div(samples).tolist(), shown, strict=True))
 
 
 def _finite(value: float | None) -> float | None:

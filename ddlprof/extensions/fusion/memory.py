@@ -13,6 +13,11 @@ from torch import Tensor
 from ddlprof.extensions.fusion.hyperparameters import DEFAULTS
 from ddlprof.extensions.fusion.optimizers import OPTIMIZERS
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
 SAFE_SHARE = 0.8
 """The share of the free memory that may be used. The rest is for other processes and the allocator's reserves."""
 _MATRICES = 3
@@ -94,9 +99,7 @@ def fits_memory(device: torch.device, step: Callable[[], object]) -> bool:
 
 
 def _address_limit() -> int | None:
-    try:
-        import resource
-    except ImportError:  # not on Windows
+    if resource is None:
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
@@ -104,12 +107,7 @@ def _address_limit() -> int | None:
 
 @contextmanager
 def _at_most_what_is_free(device: torch.device) -> Iterator[None]:
-    try:
-        import resource
-    except ImportError:
-        yield
-        return
-    if device.type != "cpu":
+    if resource is None or device.type != "cpu":
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_AS)

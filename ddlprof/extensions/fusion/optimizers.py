@@ -166,6 +166,14 @@ class BatchedOptimizer(ABC):
             column = self._columns[found] = made.unsqueeze(1)
         return column
 
+    def _move(self, rows: Tensor, direction: Tensor) -> None:
+        """Moves the parameters by the learning rate against a direction."""
+        rate = self._value(float, "lr")
+        if isinstance(rate, float):
+            rows.sub_(direction, alpha=rate)
+        else:
+            rows.addcmul_(direction, rate, value=-1)
+
     def _is_used(self, name: str) -> bool:
         return any(self.values[name])
 
@@ -209,11 +217,7 @@ class Sgd(BatchedOptimizer):
             else:
                 which = self._value(float, "nesterov")
                 gradients = torch.where(which.bool(), gradients + velocity * momentum, velocity)  # type: ignore[union-attr]
-        rate = self._value(float, "lr")
-        if isinstance(rate, float):
-            rows.sub_(gradients, alpha=rate)
-        else:
-            rows.addcmul_(gradients, rate, value=-1)
+        self._move(rows, gradients)
 
 
 class Adam(BatchedOptimizer):
@@ -251,11 +255,7 @@ class Adam(BatchedOptimizer):
             size = self._squares(square, largest).clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(eps)
             scale = self._value(lambda beta, update: 1 / (1 - beta**update), "beta1", updates=updates)
             torch.div(mean, size, out=direction).mul_(scale)
-        rate = self._value(float, "lr")
-        if isinstance(rate, float):
-            rows.sub_(direction, alpha=rate)
-        else:
-            rows.addcmul_(direction, rate, value=-1)
+        self._move(rows, direction)
 
     def _squares(self, square: Tensor, largest: Sequence[Tensor]) -> Tensor:
         """The mean squares that divide an update: for AMSGrad the largest so far."""

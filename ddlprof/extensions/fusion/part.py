@@ -13,9 +13,9 @@ from ddlprof.extensions.fusion.apart import Remote, apart
 from ddlprof.extensions.fusion.equality import NotEqual, checked
 from ddlprof.extensions.fusion.halving import halve
 from ddlprof.extensions.fusion.hyperparameters import chunks
-from ddlprof.extensions.fusion.loop import GroupResults, ModelResult
+from ddlprof.extensions.fusion.loop import GroupResults
 from ddlprof.extensions.fusion.planner import NOT_TWO, PartSpec, Planner, group_training
-from ddlprof.extensions.fusion.results import EqualityCheck, Trial, TrialGroup
+from ddlprof.extensions.fusion.results import Trial, TrialGroup
 from ddlprof.extensions.fusion.traced import Untraceable
 from ddlprof.extensions.fusion.training import TrainingMode
 
@@ -69,7 +69,8 @@ class FusedPart:
                 part, mode = planner.call("planned")
             try:
                 if part.fuse:
-                    part = replace(part, equality=self._checked(part, mode))
+                    groups = chunks(part.trials, part.at_once)
+                    part = replace(part, equality=checked(self._spec, self._apart, groups, mode))
                 if self._options.dry_run:
                     return part, []
                 return self._carried_out(part, mode, advance)
@@ -85,9 +86,6 @@ class FusedPart:
 
     def _group(self, numbers: list[int], mode: TrainingMode, fuse: bool) -> Remote:
         return self._apart(group_training, self._spec, numbers, mode, fuse)
-
-    def _checked(self, part: TrialGroup, mode: TrainingMode) -> EqualityCheck:
-        return checked(self._spec, self._apart, chunks(list(part.trials), part.at_once), mode)
 
     def _carried_out(self, part: TrialGroup, mode: TrainingMode, advance: Advance) -> tuple[TrialGroup, list[Trial]]:
         groups = chunks(self._spec.numbers, part.at_once)
@@ -105,7 +103,8 @@ class FusedPart:
                 self._to_the_end(group, place, len(groups), part, mode, advance) for place, group in enumerate(groups)
             ]
         outcomes = {number: one for each in found for number, one in each.outcomes.items()}
-        trials = [self._trial(number, part.fuse, outcomes[number]) for number in self._spec.numbers]
+        values = self._spec.trials
+        trials = [Trial(n, values[n], part.fuse, **vars(outcomes[n])) for n in self._spec.numbers]
         notes += [note for each in found for note in each.notes]
         if part.fuse and not mode.traced:
             notes.append(_NOT_TRACED)
@@ -153,12 +152,6 @@ class FusedPart:
             for group in left:
                 group.advance(None, lambda done: advance(done, 0))
             return [group.remote.call("results") for group in started]
-
-    def _trial(self, number: int, fused: bool, outcome: ModelResult) -> Trial:
-        return Trial(
-            number, self._spec.trials[number], fused, outcome.steps, outcome.loss, outcome.eval_loss, outcome.metric,
-            outcome.diverged, outcome.stopped,
-        )  # fmt: skip
 
 
 def _regrouped(groups: Sequence[_Group], part: TrialGroup) -> list[_Group]:

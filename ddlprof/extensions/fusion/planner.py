@@ -124,18 +124,12 @@ class Planner:
         if self._task.metric is not None:
             alone.evaluate(self._batches[0])
         part = replace(part, notes=tuple(notes))
-        while (decided := self._decided_if_it_can_be(part)) is None:
-            pass
-        return decided, self._mode
-
-    def _decided_if_it_can_be(self, part: TrialGroup) -> TrialGroup | None:
-        """None: not in the way that was tried, and the next one is set."""
-        try:
+        while True:
             with without_warnings():
-                return self._decided(part)
-        except Untraceable as error:
-            self._mode = self._mode.without(error)
-            return None
+                try:
+                    return self._decided(part), self._mode
+                except Untraceable as error:  # the next way is tried
+                    self._mode = self._mode.without(error)
 
     def _load_batches(self) -> None:
         wanted = _TIMED_BATCHES * self._task.grad_accum

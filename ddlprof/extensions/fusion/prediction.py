@@ -25,14 +25,12 @@ def interleaved(
     variants: Mapping[Variant, Callable[[], object]],
     budget_s: float,
     device: torch.device,
-    clock: Callable[[], float] | None = None,
 ) -> dict[Variant, float]:
     """The seconds of one step of each way: the median over blocks. Ends after `budget_s`, but not before three blocks.
 
     For one thread on a CPU it is processor time, which leaves out other work on the machine.
     """
-    if clock is None:
-        clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     wait: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for step in variants.values():
         for _ in range(_WARM_UP):

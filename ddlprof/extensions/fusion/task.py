@@ -336,8 +336,6 @@ class TaskSpec:
 
 def device_of(name: str) -> str:
     """The device; `auto` is a CUDA device if there is one. Raises `UserError` for a device that does not exist here."""
-    import torch
-
     if name not in ("auto", "cpu", "cuda"):
         raise UserError(f"--device {name}: known are auto, cpu and cuda")
     if name == "cuda" and not torch.cuda.is_available():

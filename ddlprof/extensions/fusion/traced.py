@@ -90,14 +90,14 @@ class Traced:
         if found is None:
             if len(self._recordings) >= _MOST_GRAPHS:
                 return function(trained, rest, batch)
-            found = self._record(key, function, trained, rest, batch, grad)
+            found = self._record(key, function, trained, rest, batch, leaves, grad)
             whole = (mode, self._reached.values(key))  # the first call may have filled caches
             self._recordings[whole] = found
         run = found.run
         if run is None:
             return function(trained, rest, batch)
         found.uses += 1
-        if found.uses & (found.uses - 1) == 0 and not self._agrees(found, function, trained, rest, batch, grad):
+        if found.uses & (found.uses - 1) == 0 and not self._agrees(found, function, trained, rest, batch, leaves, grad):
             if found.uses > 1:
                 raise Untraceable("forward of the model is not the same at each step")
             found = self._recordings[whole] = self._unrecorded()
@@ -150,11 +150,13 @@ class Traced:
             stack.enter_context(torch.set_grad_enabled(grad))
             return run(*given)
 
-    def _record(self, key: Hashable, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> _Recording:
+    def _record(
+        self, key: Hashable, function: OfAll, trained: Any, rest: Any, batch: Any, leaves: list[Tensor], grad: bool
+    ) -> _Recording:
         recordings, seen = [], []
         try:
             for _ in range(2):  # the first may fill caches
-                recordings.append(self._recorded(function, trained, rest, batch))
+                recordings.append(self._recorded(function, trained, rest, batch, leaves))
                 seen.append(self._reached.values(key))
         except Exception:  # vmap supports it, recording does not
             return self._unrecorded()
@@ -169,10 +171,8 @@ class Traced:
             self.not_graphed = "a step cannot be recorded"
         return _Recording(None)
 
-    def _recorded(self, function: OfAll, trained: Any, rest: Any, batch: Any) -> Recording:
+    def _recorded(self, function: OfAll, trained: Any, rest: Any, batch: Any, leaves: list[Tensor]) -> Recording:
         own = {name: each.clone() for name, each in rest.items()}
-        leaves: list[Tensor] = []
-        _kind(batch, leaves)
         with draws_undone(self._device):
             before = draws_of_python()
             found = record(lambda: function(trained, own, batch), [*trained.values(), *own.values(), *leaves])
@@ -180,9 +180,10 @@ class Traced:
                 raise Unrecordable("forward draws random numbers of Python or NumPy")
         return found
 
-    def _agrees(self, recording: _Recording, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> bool:
-        leaves: list[Tensor] = []
-        _kind(batch, leaves)
+    def _agrees(
+        self, recording: _Recording, function: OfAll, trained: Any, rest: Any, batch: Any, leaves: list[Tensor],
+        grad: bool,
+    ) -> bool:  # fmt: skip
         found = []
         for way in (recording.run, None):
             own = {name: each.clone() for name, each in rest.items()}

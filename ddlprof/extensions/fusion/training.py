@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,25 +48,6 @@ class TrialState:
     optimizer: list[OptimizerState]
     scale: ScalerState | None
     step: int
-
-
-class Training(Protocol):
-    """One or more models that are trained step by step."""
-
-    def step(self, *batches: Any) -> Tensor:
-        """Does forward and backward of each batch, and an update; returns the loss of each model."""
-
-    def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """The loss and metric of each model, without training."""
-
-    def models(self) -> list[nn.Module]:
-        """The models in their present state."""
-
-    def broken(self) -> list[bool]:
-        """Of each model, whether a trained parameter is infinite or NaN, from which no training comes back."""
-
-    def eval(self) -> None:
-        """Like `Module.eval`, for all models."""
 
 
 _USUAL = TrainingMode()
@@ -253,9 +234,13 @@ class Alone:
         return [self._model]
 
     def broken(self) -> list[bool]:
-        """Whether a trained parameter is infinite or NaN."""
+        """Whether a trained parameter is infinite or NaN, from which no training comes back."""
         return [any(not each.isfinite().all() for each in self._model.parameters() if each.requires_grad)]
 
     def eval(self) -> None:
         """Like `Module.eval`."""
         self._model.eval()
+
+
+Training = FusedTraining | Alone
+"""One or more models that are trained step by step."""

@@ -43,12 +43,12 @@ def refusing(what: str, advice: str = "") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def naming(place: object) -> Iterator[None]:
-    """Turns a `ReadingError` within into a UserError that begins with the file, or the place in it."""
+def naming(place: object, advice: str = "") -> Iterator[None]:
+    """Turns a `ReadingError` within into a UserError: the file or the place in it, the reason, and what to do."""
     try:
         yield
     except ReadingError as error:
-        raise UserError(f"{place}: {error}") from None
+        raise UserError(f"{place}: {error}{advice}") from None
 
 
 def complain(message: str) -> None:

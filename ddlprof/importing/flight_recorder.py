@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, naming
 from ddlprof.base.plain_pickle import MOST_INSTRUCTIONS, parse_plain_pickle
 from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError, decode, parse_json, read_bytes
 from ddlprof.importing.names import element_bytes, plain_op
@@ -137,10 +137,8 @@ def read_dumps(paths: Sequence[Path]) -> list[RankState]:
     """The state of each rank, by its dump. Raises UserError where one cannot be read."""
     dumps: dict[int, _Dump] = {}
     for path in paths:
-        try:
+        with naming(path):
             dump = _dump(path, _content(path))
-        except ReadingError as error:
-            raise UserError(f"{path}: {error}") from None
         if dump.rank in dumps:
             raise UserError(f"{path}: another dump is of the same rank: name one of each")
         dumps[dump.rank] = dump

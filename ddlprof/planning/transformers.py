@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.base.errors import UserError
-from ddlprof.base.reading import ReadingError, parse_json, read_text
+from ddlprof.base.errors import UserError, naming
+from ddlprof.base.reading import parse_json, read_text
 
 if TYPE_CHECKING:
     from ddlprof.recommender import Workload
@@ -59,10 +59,8 @@ def _of_config(path: str, seq_len: int | None, software: str | None, assumed: li
     from ddlprof.recommender.model_config import sizes_of_config
     from ddlprof.recommender.transformer_job import workload_of
 
-    try:
+    with naming(path):
         config = parse_json(read_text(path, _MAX_CONFIG_BYTES))
-    except ReadingError as error:
-        raise UserError(f"{path}: {error}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path}: holds no object with the fields of a config")
     try:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from ddlprof.base.errors import UserError
-from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError, decode, parse_json, read_text
+from ddlprof.base.errors import UserError, naming
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, decode, parse_json, read_text
 
 PLAN_SCHEMA = 2
 SCHEMA_OF_SPLITS = 1
@@ -66,12 +66,8 @@ class PlanFile:
 
 def read_plan(path: str | Path) -> PlanFile:
     """Reads a plan. Raises `UserError`, one line that names the file, if it is no plan."""
-    try:
+    with naming(path, "; make a plan with: ddlprof plan RUN --machines FILE -o NAME.plan.json"):
         plan = decode(PlanFile, parse_json(read_text(path, _MAX_BYTES)))
-    except ReadingError as error:
-        raise UserError(
-            f"{path}: {error}; make a plan with: ddlprof plan RUN --machines FILE -o NAME.plan.json"
-        ) from None
     if plan.schema > PLAN_SCHEMA:
         raise UserError(f"{path}: written by a newer ddlprof (schema {plan.schema}); upgrade ddlprof")
     for group in plan.groups:

@@ -187,7 +187,8 @@ class _Exchange:
 
     def _arrived(self, group: int, end: float) -> None:
         """Notes that a server has one more share. With the last share it sends the sum back."""
-        server = _server(self._strategy, group)
+        server = self._strategy.servers[group]
+        assert server is not None
         self._summed[group] = summed = max(self._summed.get(group, self._ready[group, server]), end)
         self._shares_left[group] -= 1
         if self._shares_left[group]:
@@ -199,12 +200,6 @@ class _Exchange:
     def _show(self, lane: Lane, name: str, group: int, begin: float, end: float) -> None:
         if self._traced and end > begin:
             self.slices.append(Slice(lane, name, group, begin, end))
-
-
-def _server(strategy: SplitStrategy, group: int) -> int:
-    server = strategy.servers[group]
-    assert server is not None
-    return server
 
 
 def _transfers(problem: Problem, strategy: SplitStrategy) -> Iterator[_Transfer]:
@@ -220,15 +215,14 @@ def _transfers(problem: Problem, strategy: SplitStrategy) -> Iterator[_Transfer]
             lanes, seconds = ring(devices, used, size)
             yield _Transfer("all-reduce", group, lanes, seconds, seconds + update_s, used, used)
             continue
-        paths = {device: path(devices, device, server) for device in used if device != server}
-        back = {device: path(devices, server, device) for device in paths}
-        seconds_of = {device: transfer_s(devices, device, server, size) for device in paths}
+        seconds_of = {device: transfer_s(devices, device, server, size) for device in used if device != server}
         slowest = max(seconds_of.values(), default=0.0)
-        for device, (lanes, _) in paths.items():
-            seconds = seconds_of[device]
+        for device, seconds in seconds_of.items():
+            lanes, _ = path(devices, device, server)
             yield _Transfer("push", group, lanes, seconds, seconds + slowest + update_s, (device,), ())
-        for device, (lanes, _) in back.items():
-            yield _Transfer("pull", group, lanes, seconds_of[device], seconds_of[device] + update_s, (), (device,))
+        for device, seconds in seconds_of.items():
+            lanes, _ = path(devices, server, device)
+            yield _Transfer("pull", group, lanes, seconds, seconds + update_s, (), (device,))
 
 
 def ring(devices: Devices, used: tuple[int, ...], size: float) -> tuple[tuple[Lane, ...], float]:

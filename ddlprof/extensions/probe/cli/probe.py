@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import UserError, naming
 from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
@@ -99,11 +99,9 @@ def _read(path: Path, instance: str | None) -> Probed:
     """Reads a file written by -o. Raises UserError for any other file."""
     from dataclasses import replace
 
-    from ddlprof.base.reading import ReadingError, read_text
+    from ddlprof.base.reading import read_text
     from ddlprof.extensions.probe.report import MAX_FILE_BYTES, from_json
 
-    try:
+    with naming(path, "; make one with: ddlprof probe -o FILE.json"):
         probed = from_json(read_text(path, MAX_FILE_BYTES))
-    except ReadingError as error:
-        raise UserError(f"{path}: {error}; make one with: ddlprof probe -o FILE.json") from None
     return replace(probed, instance_type=instance or probed.instance_type)

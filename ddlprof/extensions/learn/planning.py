@@ -23,11 +23,7 @@ Watch = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
 """`with watch("reading runs") as advance: advance(done, total)`."""
 
 
-def _unwatched(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    return nullcontext(lambda done, total: None)
-
-
-def learn_from(folder: str | Path, watch: Watch = _unwatched) -> Learning:
+def learn_from(folder: str | Path, watch: Watch = lambda what: nullcontext(lambda done, total: None)) -> Learning:
     """Learns from all runs under a folder or in a bucket. Raises UserError where there is no run."""
     from ddlprof.extensions.learn.judge import learn
     from ddlprof.extensions.learn.report import Learning

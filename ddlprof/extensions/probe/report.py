@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -91,13 +92,10 @@ def render(probed: Probed, facts: ProbeFacts, stored: str | None) -> str:
 
 
 def _gpu(probed: Probed, catalog: Catalog) -> Gpu | None:
-    try:
-        return catalog.gpu(probed.device, probed.memory_gib) if probed.is_gpu else None
-    except CatalogError:
-        try:
-            return catalog.gpu(probed.device)  # a memory that drivers round otherwise
-        except CatalogError:
-            return None
+    for memory_gib in (probed.memory_gib, None) if probed.is_gpu else ():  # drivers may round the memory otherwise
+        with suppress(CatalogError):
+            return catalog.gpu(probed.device, memory_gib)
+    return None
 
 
 def _machine(name: str, gpu: Gpu | None, catalog: Catalog) -> str:

@@ -25,7 +25,8 @@ def as_json(jobs: Sequence[JobAdvice]) -> str:
 
 def as_csv(jobs: Sequence[JobAdvice]) -> str:
     """One row for each job and distance, with the figures of the JSON; a job of one GPU has none."""
-    return csv_text(COLUMNS, [_row(job, loss).values() for job in jobs for loss in job.advice.losses])
+    rows = [{**_of_job(job), **_spread(job, loss)} for job in jobs for loss in job.advice.losses]
+    return csv_text(COLUMNS, [row.values() for row in rows])
 
 
 def _job(job: JobAdvice) -> dict[str, Any]:
@@ -62,10 +63,6 @@ def _spread(job: JobAdvice, loss: SpreadCost) -> dict[str, Any]:
         **_interval("wait", job.wait_s(loss), "_s"),
         "why_not": loss.why_not,
     }
-
-
-def _row(job: JobAdvice, loss: SpreadCost) -> dict[str, Any]:
-    return {**_of_job(job), **_spread(job, loss)}
 
 
 def _interval(name: str, found: Estimated | None, unit: str = "") -> dict[str, float | None]:

@@ -8,8 +8,10 @@ run hooks of the script (offloading) or recompute a checkpointed segment.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from math import prod
 from typing import Any, NamedTuple
 
@@ -33,8 +35,10 @@ _FREE = ("torch.distributed.", "torch.nn.")
 """Packages whose autograd functions only move data."""
 _MOST_CASTS = 4
 """The most operations, such as casts, between a weight and its use."""
-_FEWEST_NUMBERS, _MOST_NUMBERS = 10_000, 2**22
-"""The size of a matrix in which zeros are counted, and how many of its numbers are looked at: some milliseconds."""
+_FEWEST_NUMBERS, _MOST_NUMBERS = 10_000, 2**16
+"""The size of a matrix in which zeros are counted, and how many of its numbers are looked at."""
+_ZEROS_NS, _ZEROS_LOOKED_AT = 20_000_000, 4
+"""The time in ns after which no more zeros are counted, and how many matrices of zeros are looked at again."""
 
 
 class OperationFlops(NamedTuple):
@@ -182,6 +186,8 @@ class GraphFlops:
         self.sparse = 0
         """FLOPs of products with a matrix that needs no gradient and is zero but for `SPARSE_NONZERO` at most."""
         self.nonzero = 0.0
+        self._zeros: list[weakref.ref[Any]] = []  # such matrices, which may fill later
+        self._zeros_ns = 0
         """The largest share of the numbers of such a matrix that are not zero."""
         self.unknown = 0
         """Operations whose contents or sizes are not known. If there are any, the totals are lower bounds."""
@@ -255,7 +261,7 @@ class GraphFlops:
                 continue
             seen.add(node)
             self.nodes += 1
-            if len(seen) > _MOST_NODES or (not len(seen) % 1024 and self._clock() - begin > _MOST_NS):
+            if len(seen) > _MOST_NODES or (not len(seen) % 1024 and self._clock() - begin - self._zeros_ns > _MOST_NS):
                 return False
             kind = type(node)
             if kind not in formulas:
@@ -283,8 +289,9 @@ class GraphFlops:
             self.unknown += 1
             return
         self._counted += 1
-        if formula.operands is not None:
-            self._count_zeros(node, formula.operands, work)
+        if formula.operands is not None and self._zeros_ns < _ZEROS_NS:
+            with suppress(Exception):  # the operations are known without it
+                self._count_zeros(node, formula.operands, work)
         number = engine.sequence_number(node) if kept or self._kept else None
         self.repeated += work.backward if number in self._earlier and number is not None and not nested else 0
         if number not in self._kept:
@@ -300,6 +307,7 @@ class GraphFlops:
         self._frozen += work.frozen
 
     def _count_zeros(self, node: Any, operands: formulas.Product, work: OperationFlops) -> None:
+        begin = self._clock()
         for position, name in zip((operands.left, operands.right), operands.saved, strict=True):
             if node.next_functions[position][0] is None:
                 slot = engine.saved_tensor(node, name)
@@ -308,6 +316,15 @@ class GraphFlops:
                 if share is not None and share <= SPARSE_NONZERO:
                     self.sparse += work.forward + work.backward
                     self.nonzero = max(self.nonzero, share)
+                    self._zeros.append(weakref.ref(slot.data))
+        self._zeros_ns += self._clock() - begin
+
+    def look_at_zeros(self) -> None:
+        """Looks again, after a while, whether what was almost only zeros still is: a memory bank fills."""
+        for matrix in (matrix for ref in self._zeros[:_ZEROS_LOOKED_AT] if (matrix := ref()) is not None):
+            if (engine.nonzero_share(matrix, _FEWEST_NUMBERS, _MOST_NUMBERS) or 0.0) > SPARSE_NONZERO:
+                self.sparse, self._zeros = 0, []
+                return
 
     def _reach(self, node: Any) -> None:
         """Notes a leaf of the graph: the parameter whose gradient is accumulated there."""

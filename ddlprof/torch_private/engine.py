@@ -134,15 +134,24 @@ def first_values(tensor: Any, most: int) -> tuple[Any, ...]:
     return tuple(tensor.detach().reshape(-1)[:most].tolist())
 
 
+def in_one_piece(tensor: Any) -> bool:
+    """Whether it is a tensor of torch's own class (a DTensor would gather its parts) with all its numbers next to each
+    other in memory of the processors. Call it under `no_torch_function`."""
+    torch = imported("torch")
+    own = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    return bool(own and tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.untyped_storage().nbytes())
+
+
 def nonzero_share(tensor: Any, fewest: int, most: int) -> float | None:
-    """The share of a tensor's numbers that are not zero, by up to about `most` of them, in whole rows; None for one of
-    fewer than `fewest`, and where `first_values` tells nothing."""
+    """The share of a tensor's numbers that are not zero, by at most `most` of them; None for one of fewer than
+    `fewest`, and where they are not `in_one_piece`, as they are or transposed."""
     with no_torch_function():
-        whole = tensor.device.type == "cpu" and str(tensor.layout) == "torch.strided" and tensor.numel() >= fewest
-        if not whole or not tensor.untyped_storage().nbytes():
+        tensor = tensor.detach()
+        tensor = tensor.t() if tensor.dim() == 2 and not tensor.is_contiguous() else tensor
+        if tensor.numel() < fewest or not in_one_piece(tensor):
             return None
-        rows = tensor.detach()[:: -(-tensor.numel() // most)]
-        return int(rows.count_nonzero()) / int(rows.numel())
+        seen = tensor.view(-1)[:: -(-tensor.numel() // most) | 1]  # odd, so that it falls on all columns
+        return int(seen.count_nonzero()) / int(seen.numel())
 
 
 def function_modes(torch: Any) -> Callable[[], int] | None:

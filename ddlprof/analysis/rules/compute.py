@@ -8,6 +8,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s
 from ddlprof.analysis.thresholds import (
+    ARITHMETIC_FLOPS,
     CRITICAL_SHARE,
     FEW_SAMPLES,
     FINDING_STEPS,
@@ -221,7 +222,9 @@ def zero_products(facts: Facts) -> Issue | None:
     line = facts.computing.unknown
     if not share or nonzero is None or line is None or not step or facts.device != "cpu" or facts.model.compiled:
         return None
-    gain = passes_s(facts) * min(share, line.share) * (1 - SPARSE_SLOWER * nonzero)
+    flops = (facts.model.forward_flops_per_sample or 0.0) + (facts.model.backward_flops_per_sample or 0.0)
+    most = share * flops * (facts.samples_per_step or 0.0) / ARITHMETIC_FLOPS  # else other work is at the line
+    gain = min(most, passes_s(facts) * min(share, line.share) * (1 - SPARSE_SLOWER * nonzero))
     if share < _COMPUTES_SHARE or gain < WARN_SHARE * step:
         return None
     evidence = (

@@ -108,6 +108,7 @@ class ModelInspector:
         attempt(lambda: self.ddp.look(sys.modules["torch"], self._alive(), updates), "ddp", self.failed)
         attempt(lambda: self.needless.look(updates), "needless gradients", self.failed)
         attempt(lambda: self.kept_graphs.look(updates), "kept graphs", self.failed)
+        attempt(self.flops.look_at_zeros, "operations", self.failed)
         attempt(lambda: self.subnormals.look(updates), "subnormal numbers", self.failed)
 
     def mark_graph(self, made: Any) -> None:

@@ -87,19 +87,12 @@ class Subnormals:
 
 def _sample(torch: Any, tensors: list[Any]) -> Any:
     """Some values of all of these tensors, as a square; None if there are too few."""
-    plain = [tensor.detach() for tensor in tensors if _is_plain(torch, tensor)]
+    plain = [each.detach() for each in tensors if engine.in_one_piece(each) and each.dtype == torch.float32]
     stride = sum(int(tensor.numel()) for tensor in plain) // (_SIDE * _SIDE)
     if not stride:
         return None
     values = torch.cat([tensor.view(-1)[::stride] for tensor in plain])
     return values[: _SIDE * _SIDE].view(_SIDE, _SIDE)
-
-
-def _is_plain(torch: Any, tensor: Any) -> bool:
-    """Whether it is a tensor of numbers that may be subnormal for a processor, in one piece of memory that is there."""
-    plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
-    kind = plain and tensor.dtype == torch.float32
-    return bool(kind and tensor.is_contiguous() and tensor.untyped_storage().nbytes())
 
 
 def _share(values: Any) -> float:

@@ -19,6 +19,7 @@ from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
 from ddlprof.operators.features import weight_elements
 from ddlprof.operators.graph_flops import GraphFlops
+from ddlprof.torch_private import engine
 from tests.unit.collect.asked import AskedMode, AskedTensor, asked
 
 
@@ -196,6 +197,32 @@ def test_products_with_a_matrix_of_almost_only_zeros(edges: int, share: int, non
     of_layer = 2 * 200 * 16 * 8 * 2  # whose input has no zeros
     assert count.sparse_share == share / (of_layer + 2 * 200 * 200 * 8 * 2)
     assert count.nonzero == nonzero
+
+
+def test_a_matrix_that_fills_later_is_none_of_zeros() -> None:
+    bank, weight = torch.zeros(200, 200), nn.Parameter(torch.ones(200, 16))
+    count = backward((bank @ weight).sum())
+    count.look_at_zeros()
+    assert count.sparse_share == 1.0
+    bank[:100] = 1.0
+    count.look_at_zeros()
+    assert count.sparse_share == 0.0
+
+
+def test_operands_in_which_no_zeros_can_be_counted_lose_no_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(engine, "nonzero_share", fails)
+    count = backward((torch.zeros(200, 200) @ nn.Parameter(torch.ones(200, 16))).sum())
+    assert count.forward == 2 * 200 * 200 * 16
+    assert count.sparse == 0
+
+
+def test_a_large_matrix_is_looked_at_in_all_columns() -> None:
+    column = torch.zeros(2048, 2048)
+    column[:, 0] = 1.0
+    assert engine.nonzero_share(column, 1, 2**16) == pytest.approx(1 / 2048, rel=0.2)
 
 
 def test_zeros_are_counted_in_what_needs_no_gradient_only_and_in_large_matrices() -> None:

@@ -14,7 +14,7 @@ from tests.unit.analysis.rules.made_up import facts
 
 HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
 ALONE: dict[str, float | None] = HOOKED | {"compute_backward": 18.0}
-ZEROS = {"sparse_share": 0.9, "sparse_nonzero": 0.002}
+ZEROS = {"sparse_share": 0.9, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
 PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 
 
@@ -97,7 +97,9 @@ SILENT: dict[str, list[Facts]] = {
                       facts(HOOKED, device="cpu", compiled=False, computing=line(source_locations.ONE_HOT), **ZEROS),
                       facts(HOOKED, device="cpu", compiled=False, computing=line(""), **ZEROS | {"sparse_share": 0.4}),
                       facts(HOOKED, compiled=False, computing=line(""), **ZEROS),
-                      facts(HOOKED, device="cpu", computing=line(""), **ZEROS)],  # compiled
+                      facts(HOOKED, device="cpu", computing=line(""), **ZEROS),  # compiled
+                      facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5),
+                            **ZEROS | {"forward_flops_per_sample": 1e5})],  # so other work is at the line
     "new_optimizers": [facts(), facts(new_optimizers=0.5)],
     "between_steps": [facts(job=replace(job(60.0, 20.0), evaluations=None, later_phases=1), between=line("")),
                       facts(job=job(60.0, 5.0), between=line("")), facts(job=job(60.0, 20.0)),

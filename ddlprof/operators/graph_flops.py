@@ -320,9 +320,10 @@ class GraphFlops:
         self._zeros_ns += self._clock() - begin
 
     def look_at_zeros(self) -> None:
-        """Looks again, after a while, whether what was almost only zeros still is: a memory bank fills."""
-        for matrix in (matrix for ref in self._zeros[:_ZEROS_LOOKED_AT] if (matrix := ref()) is not None):
-            if (engine.nonzero_share(matrix, _FEWEST_NUMBERS, _MOST_NUMBERS) or 0.0) > SPARSE_NONZERO:
+        """Looks again, after a while, whether what was almost only zeros is there and still is: a memory bank fills."""
+        for matrix in (ref() for ref in self._zeros[:_ZEROS_LOOKED_AT]):
+            now = None if matrix is None else engine.nonzero_share(matrix, _FEWEST_NUMBERS, _MOST_NUMBERS)
+            if now is None or now > SPARSE_NONZERO:
                 self.sparse, self._zeros = 0, []
                 return
 

@@ -199,6 +199,12 @@ def test_products_with_a_matrix_of_almost_only_zeros(edges: int, share: int, non
     assert count.nonzero == nonzero
 
 
+def test_a_matrix_that_is_made_for_each_step_is_none_of_zeros() -> None:
+    count = backward((torch.zeros(200, 200) @ nn.Parameter(torch.ones(200, 16))).sum())
+    count.look_at_zeros()
+    assert count.sparse_share == 0.0
+
+
 def test_a_matrix_that_fills_later_is_none_of_zeros() -> None:
     bank, weight = torch.zeros(200, 200), nn.Parameter(torch.ones(200, 16))
     count = backward((bank @ weight).sum())

@@ -124,10 +124,7 @@ def evaluation_sources(ranks: Sequence[RankAnalysis]) -> Sources:
 
 
 def sources_of(
-    ranks: Sequence[RankAnalysis],
-    wanted: Callable[[SourceLocation], bool],
-    flag: Flag | None = None,
-    numbers: Sequence[int] = (),
+    ranks: Sequence[RankAnalysis], wanted: Callable[[SourceLocation], bool], flag: Flag | None = None
 ) -> Sources:
     """Such places in `other` and in waits for data; `flag`: of the steps with it, in place of the steady ones."""
     return _sources(ranks, _wanted(wanted), None if flag is None else lambda rank: rank.flags & int(flag) != 0)

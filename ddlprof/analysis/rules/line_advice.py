@@ -154,7 +154,7 @@ BETWEEN = {
 """Advice for what a line does beside the steps, where that of `AT_ANY_LINE` is about every step."""
 
 ONCE_FOR_ALL = "what is the same for each phase (reading and preparing the data): once, before the first of them"
-_MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
+MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
 _LOADER = (
     "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
     "samples, or workers of a DataLoader beside computing"
@@ -170,6 +170,6 @@ def main_line(facts: Facts) -> SourceShare | None:
 def words_for_line(facts: Facts, line: SourceShare) -> tuple[str, str]:
     """Words for what happens at a line, and the advice."""
     told, action = AT_ANY_LINE.get(line.place.what, AT_ANY_LINE[""])
-    if line.place.what in _MAY_LOAD and facts.summary.mean_ns("data") is None:
+    if line.place.what in MAY_LOAD and facts.summary.mean_ns("data") is None:
         action += f"; {_LOADER}"
     return f"{told} {line.place.text}", action

@@ -6,6 +6,7 @@ from ddlprof.analysis.late_rank import LateRank, part_words
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.experts import EVEN_EXPERTS, expert_imbalance, full_rank_is_late
 from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.line_advice import MAY_LOAD
 from ddlprof.analysis.rules.pipeline import is_uneven
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
@@ -116,11 +117,15 @@ def _help_by_cause(facts: Facts, late: LateRank) -> str:
 
 def awaited_line(facts: Facts) -> str | None:
     """The line of the script at which the others wait for what the late rank sends them, such as the batches that it
-    alone makes; None: they wait elsewhere too, or it does no work of its own."""
-    late, waits = facts.late_rank, facts.mean_s("straggler")
+    alone makes; None: they wait elsewhere too, it sends mere numbers, or its own work is known to make none of it."""
+    late, waits, line = facts.late_rank, facts.mean_s("straggler"), facts.sources.main
     if late is None or late.cause not in ("other", "data") or not waits:
         return None
+    if late.cause == "other" and line is not None and line.place.what not in MAY_LOAD:
+        return None
     sent = [each for each in facts.issued.of(*OF_SCRIPT) if each.op.startswith(_FROM_ONE)]
+    if all(each.largest_bytes <= NUMBERS_BYTES for each in sent):
+        return None
     if sum(each.exposed_s for each in sent) < CAUSE_SHARE * waits:
         return None
     return max(sent, key=lambda each: each.exposed_s).place.text

@@ -14,8 +14,9 @@ from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model.issuers import OBJECTS, REDUCER, SCRIPT
-from ddlprof.model.source_locations import SourceLocation
+from ddlprof.model.source_locations import LOGGING, SourceLocation
 from tests.golden.runs import MS
+from tests.unit.analysis.rules.loop_cases import line
 from tests.unit.analysis.rules.made_up import ddp
 
 
@@ -31,7 +32,8 @@ def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_lat
 @pytest.mark.parametrize("what", [SCRIPT, OBJECTS])
 def test_a_rank_that_makes_the_batches_of_all_is_told_where_it_sends_them(what: str) -> None:
     late = LateRank(0, 0.9, "other", 50 * MS, 20 * MS, more_ns=30 * MS)
-    sent = Issued(SourceLocation("train.py:9 main", what), "scatter", 2, 1e4, exposed_s=0.014, moving_s=0.001)
+    place = SourceLocation("train.py:9 main", what)
+    sent = Issued(place, "scatter", 2, 1e4, largest_bytes=5000, exposed_s=0.014, moving_s=0.001)
     given = ddp(2, 15, late_rank=late, issued=IssuedTraffic([sent]))
     (makes,) = [each for each in apply_rules(given, RULES) if each.rule == "straggler"]
     assert makes.evidence.endswith("ranks wait 15 ms a step, for what is sent at train.py:9 main")
@@ -41,9 +43,15 @@ def test_a_rank_that_makes_the_batches_of_all_is_told_where_it_sends_them(what: 
         replace(given, issued=IssuedTraffic([replace(sent, exposed_s=0.010)])),  # they wait elsewhere too
         replace(given, issued=IssuedTraffic([replace(sent, op="allreduce")])),
         replace(given, issued=IssuedTraffic([replace(sent, place=SourceLocation("", REDUCER))])),
+        replace(given, issued=IssuedTraffic([replace(sent, op="broadcast", bytes=4, largest_bytes=4)])),  # to stop?
         replace(given, late_rank=replace(late, cause="compute")),
+        replace(given, sources=line(LOGGING)),
     ):
         assert "make its own part" not in help_late_rank(other)
+        assert not any("what is sent at" in each.evidence for each in apply_rules(other, RULES))
+    header = replace(sent, place=SourceLocation("train.py:8 main", what), largest_bytes=16)  # the sizes, sent first
+    waits = IssuedTraffic([header, replace(sent, exposed_s=0.001)])
+    assert "make its own part" in help_late_rank(replace(given, issued=waits, sources=line("")))
 
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:

@@ -72,6 +72,8 @@ class JobTime:
     """What the lowest rank takes and does not train on; None: nothing, or not known."""
     later_phases: int = 0
     """The number of phases of the training after the first one."""
+    before_phases_s: float = 0.0
+    """The part of `idle` in the first steps of these."""
     attempt: int = 0
     steps: int = 0
     """The number of steps of one rank."""
@@ -94,6 +96,8 @@ _FIRST = (PROFILING, COMPILATION, CHECKPOINT, EVALUATION)
 """Where spans overlap, the first of these gets the time: an evaluation may compile, or write a checkpoint."""
 _TAKES_LONGER = ((Flag.COMPILE, COMPILATION), (Flag.WARMUP, "warm_up"), (Flag.TRACED, PROFILING))
 """The part that the extra time of an unusual step counts for, by its first flag; without any, `idle`."""
+_BEFORE_PHASES = "before_phases"
+"""What of `idle` is before phases."""
 _NOT_OF_SCRIPT = int(Flag.COMPILE | Flag.TRACED)
 _NOT_TIMED = ((Flag.EVALUATION, EVALUATION), (Flag.CHECKPOINT, CHECKPOINT))
 """The flags that come first if spans were not recorded."""
@@ -140,6 +144,7 @@ def job_time(attempt: Attempt) -> JobTime | None:
         epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
         skipped=_skipped(lowest),
         later_phases=len(attempt.later_phases),
+        before_phases_s=nanoseconds[_BEFORE_PHASES] / 1e9,
         attempt=attempt.attempt,
         steps=lowest.data.step_count,
         until=until,
@@ -239,8 +244,8 @@ class _Steps:
 
 
 def _partition(steps: _Steps, spans: dict[str, list[tuple[int, int]]], wall: int, timed: bool) -> dict[str, int]:
-    """The nanoseconds of each part."""
-    parts = dict.fromkeys(JOB_PARTS, 0)
+    """The nanoseconds of each part, and of `_BEFORE_PHASES`."""
+    parts = dict.fromkeys((*JOB_PARTS, _BEFORE_PHASES), 0)
     moments = np.stack([steps.begin, steps.end], axis=1).ravel()
     # Steps follow each other without a gap or overlap, unless the file is damaged.
     edges = np.maximum.accumulate(np.concatenate([[0], moments.clip(0, wall), [wall]]))
@@ -272,6 +277,7 @@ def _of_steps(steps: _Steps, took: IntArray, timed: bool) -> Iterable[tuple[str,
     longer -= first_batches
     before_phases = np.where(flags & _NOT_OF_SCRIPT, 0, np.clip(steps.before_phase, 0, longer))
     yield "idle", int(before_phases.sum())
+    yield _BEFORE_PHASES, int(before_phases.sum())
     longer -= before_phases
     for flag, part in _TAKES_LONGER if timed else (*_NOT_TIMED, *_TAKES_LONGER):
         having = np.where(flags & int(flag), longer, 0)

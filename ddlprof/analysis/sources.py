@@ -233,7 +233,7 @@ def _lines(wider: str, places: set[str]) -> str:
     if {function_of(place) for place in places} != {wider} or wider in places:
         return wider
     file, _, name = wider.rpartition(" ")
-    lines = sorted(int(place[len(file) + 1 :].partition(" ")[0]) for place in places)
+    lines = sorted({int(place[len(file) + 1 :].partition(" ")[0]) for place in places})
     return f"{file}:{lines[0]}-{lines[-1]} {name}" if len(lines) > 1 else f"{file}:{lines[0]} {name}"
 
 

@@ -266,7 +266,7 @@ def between_steps(facts: Facts) -> Issue | None:
         return None
     where, of_steps = words_for_line(facts, line)[0], AT_ANY_LINE.get(line.place.what, AT_ANY_LINE[""])[1]
     action = BETWEEN.get(line.place.what, of_steps)
-    if job.later_phases:
+    if 2 * job.before_phases_s > seconds:
         action = f"{ONCE_FOR_ALL}; otherwise {action}"
     whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
     evidence = f"{whole} are beside the steps, where the script evaluates, saves, or begins an epoch"

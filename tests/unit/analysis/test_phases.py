@@ -191,6 +191,7 @@ def test_what_the_script_does_before_a_later_phase_is_beside_the_steps(tmp_path:
     assert report.job is not None
     assert report.job.later_phases == 2
     assert report.job.parts_s["idle"] == pytest.approx(4.0)
+    assert report.job.before_phases_s == pytest.approx(4.0)
     assert report.job.parts_s["warm_up"] == pytest.approx(3 * 0.050)
     assert between_sources(attempt.ranks, attempt.later_phases).samples == 20
     (finding,) = [each for each in report.findings if each.rule == "between_steps"]

@@ -132,6 +132,12 @@ def test_a_function_is_told_that_does_more_of_the_same(
     assert found.place.text == main
 
 
+def test_a_line_and_the_comprehension_in_it_are_one_line(tmp_path: Path) -> None:
+    places = [SourceLocation(f"a.py:3 told{inside}") for inside in ("", ".<listcomp>")]
+    (function, *_) = placed(tmp_path, places, {0: 20, 1: 20}).wider
+    assert function.place.text == "a.py:3 told"
+
+
 def test_places_of_a_shared_run_have_no_functions(tmp_path: Path) -> None:
     sources = placed(tmp_path, [SourceLocation(f"line {n}", "", "line 8") for n in range(3)], {0: 12, 1: 14, 2: 12})
     assert [each.place.text for each in sources.wider] == ["line 8"]

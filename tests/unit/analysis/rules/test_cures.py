@@ -189,6 +189,14 @@ def test_of_a_line_between_steps_what_may_be_in_evaluations_is_left_out() -> Non
     assert finding.share == pytest.approx((0.9 * 20 - 0.1 * 30) / 60)
 
 
+@pytest.mark.parametrize(("before_s", "told"), [(12.0, True), (2.0, False)])
+def test_what_is_done_once_is_told_where_phases_begin_with_most_of_it(before_s: float, told: bool) -> None:
+    """Else the job stands still after evaluations, and a phase begins now and then."""
+    phases = replace(of_job(60.0, 20.0), later_phases=1, before_phases_s=before_s)
+    (finding,) = found("between_steps", facts(job=phases, between=line(source_locations.METRIC)))
+    assert ("once, before the first" in finding.next) is told
+
+
 def test_gradients_in_a_loop_may_need_one_another() -> None:
     one, several = (
         found("costly_line", facts(HOOKED, device="cpu", computing=line(what)))[0]

@@ -47,11 +47,9 @@ upload for which the others wait, belongs to `checkpoint`. `steps` is the rest.
 
 @dataclass(frozen=True)
 class Skipped:
-    """Batches that the loop takes in one go, before a step that trains on the last of them."""
+    """Batches that the loop takes before its first step, beyond those that this or a later step trains on."""
 
     batches: int
-    most: int
-    """The most of them before one step."""
     seconds: float
     """The waits for them."""
 
@@ -69,7 +67,9 @@ class JobTime:
     epochs: int | None = None
     """The number of epochs that began."""
     skipped: Skipped | None = None
-    """What the lowest rank takes and does not train on; None: nothing, or not known."""
+    """What the lowest rank takes before it trains; None: nothing, or not known."""
+    several_first: bool = False
+    """Whether a first step of an epoch has twice the usual samples for each backward, as one that fills a buffer."""
     later_phases: int = 0
     """The number of phases of the training after the first one."""
     before_phases_s: float = 0.0
@@ -96,6 +96,9 @@ _FIRST = (PROFILING, COMPILATION, CHECKPOINT, EVALUATION)
 """Where spans overlap, the first of these gets the time: an evaluation may compile, or write a checkpoint."""
 _TAKES_LONGER = ((Flag.COMPILE, COMPILATION), (Flag.WARMUP, "warm_up"), (Flag.TRACED, PROFILING))
 """The part that the extra time of an unusual step counts for, by its first flag; without any, `idle`."""
+_ONE_SIZE = 0.9
+"""The share of steps with the same number of samples for each backward from which batches are counted by it; the last
+batch of an epoch may be smaller."""
 _BEFORE_PHASES = "before_phases"
 """What of `idle` is before phases."""
 _NOT_OF_SCRIPT = int(Flag.COMPILE | Flag.TRACED)
@@ -143,6 +146,7 @@ def job_time(attempt: Attempt) -> JobTime | None:
         checkpoints=_count(attempt.ranks, CHECKPOINT, Flag.CHECKPOINT, timed),
         epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
         skipped=_skipped(lowest),
+        several_first=_several_first(lowest),
         later_phases=len(attempt.later_phases),
         before_phases_s=nanoseconds[_BEFORE_PHASES] / 1e9,
         attempt=attempt.attempt,
@@ -153,20 +157,33 @@ def job_time(attempt: Attempt) -> JobTime | None:
 
 
 def _skipped(rank: RankAnalysis) -> Skipped | None:
-    """The batches beyond one for each backward, in steps that have twice as many samples for each as the median."""
-    steps, passes = rank.data.steps, np.maximum(rank.data.steps["microbatches"], 1)
-    known = (steps["samples"] > 0) & (steps["data_ns"] != MISSING)
-    usual = steps["samples"][known & rank.times.steady] / passes[known & rank.times.steady]
-    if not len(usual):
+    """The batches that the first step has beyond its backwards, if nearly all steps have batches of one size. What
+    fills a buffer is trained on in later steps, which take no batch."""
+    steps, sizes = rank.data.steps, _samples_of_pass(rank)
+    known = sizes > 0
+    usual = sizes[known & rank.times.steady]
+    if not len(usual) or not known[0] or steps["step"][0] != 0:
         return None
-    batches = steps["samples"] / float(np.median(usual))
-    chosen = known & (batches >= 2 * passes) & (rank.flags & int(Flag.EVALUATION) == 0)
-    more = np.round(batches - passes)[chosen]
-    if not len(more):
+    size, passes = float(np.median(usual)), np.maximum(steps["microbatches"], 1)
+    if np.count_nonzero(usual == size) < _ONE_SIZE * len(usual):
         return None
-    return Skipped(
-        int(more.sum()), int(more.max()), float((steps["data_ns"][chosen] * more / batches[chosen]).sum()) / 1e9
-    )
+    batches = steps["samples"][0] / size
+    more = round(batches - passes[0] - passes[steps["samples"] <= 0].sum())
+    return Skipped(more, float(steps["data_ns"][0] * more / batches) / 1e9) if more > 0 else None
+
+
+def _several_first(rank: RankAnalysis) -> bool:
+    sizes = _samples_of_pass(rank)
+    usual = sizes[(sizes > 0) & rank.times.steady]
+    first = sizes[rank.flags & int(Flag.EPOCH_START) != 0]
+    return bool(len(usual)) and float(first.max(initial=0)) >= 2 * float(np.median(usual))
+
+
+def _samples_of_pass(rank: RankAnalysis) -> NDArray[np.float64]:
+    """The samples of each step for each of its backwards; 0 where they are not known, or some may be evaluated on."""
+    steps = rank.data.steps
+    known = (steps["samples"] > 0) & (steps["data_ns"] != MISSING) & (rank.flags & int(Flag.EVALUATION) == 0)
+    return np.where(known, steps["samples"] / np.maximum(steps["microbatches"], 1), 0.0)
 
 
 def _until(ranks: Sequence[RankData]) -> str:

@@ -32,7 +32,7 @@ def epoch_start(facts: Facts) -> Issue | None:
     share = job.share("epoch_start") if job is not None else None
     if job is None or share is None or share < WARN_SHARE or not job.epochs:
         return None
-    reason = _workers(facts, job) or (_line(facts) if skipped_batches(facts) is None else None)
+    reason = _workers(facts, job) or (None if job.several_first else _line(facts))
     if reason is None:
         return None
     why, action = reason
@@ -44,25 +44,26 @@ def epoch_start(facts: Facts) -> Issue | None:
 
 
 def skipped_batches(facts: Facts) -> Issue | None:
-    """Finds batches that are made before a step, and that it does not train on."""
+    """Finds batches that are taken before the first step, beyond those that it trains on."""
     job = facts.job
     skipped = job.skipped if job is not None else None
-    if job is None or skipped is None or skipped.most < SKIPPED_BATCHES or job.wall_s <= 0:
+    if job is None or skipped is None or skipped.batches < SKIPPED_BATCHES or job.wall_s <= 0:
         return None
     share = skipped.seconds / job.wall_s
     if share < WARN_SHARE:
         return None
     evidence = (
         f"the loop waits {scale_for(skipped.seconds).time(skipped.seconds)} of "
-        f"{scale_for(job.wall_s).time(job.wall_s)} for {count(skipped.batches, 'batch', 'batches')} that it does not "
-        f"train on, {skipped.most} of them before one step"
+        f"{scale_for(job.wall_s).time(job.wall_s)} for {count(skipped.batches, 'batch', 'batches')} before its first "
+        "step, beyond one for each of its backwards"
     )
     action = (
         "if an interrupted training has had them: begin after them, so that they are not made: a sampler without "
         "their samples (accelerate.skip_first_batches), or a loader that keeps its place (torchdata's "
-        "StatefulDataLoader); if it is a pass over the data for a few numbers, keep these in a file"
+        "StatefulDataLoader); if it is a pass over the data for a few numbers, keep these in a file; if they fill a "
+        "buffer, a smaller one"
     )
-    return Issue("the loop takes batches that it does not train on", evidence, action, skipped.batches, share,
+    return Issue("the loop takes many batches before its first step", evidence, action, skipped.batches, share,
                  of="job")  # fmt: skip
 
 
@@ -165,10 +166,12 @@ def _main(facts: Facts) -> SourceShare | None:
 
 
 RULES = (
-    Rule("skipped_batches", "The loop takes batches that it does not train on",
-         f"{percent(WARN_SHARE)} of the job's wall time, in waits for batches beyond one for each backward; "
-         f"{SKIPPED_BATCHES} of them before one step", "fewer may be those of a filter, or of several losses",
-         JOB_EVENTS, "the samples of the batches are not known, or it evaluates on them", skipped_batches),
+    Rule("skipped_batches", "The loop takes many batches before its first step",
+         f"{percent(WARN_SHARE)} of the job's wall time, in waits of the first step for batches beyond one for each of "
+         f"its backwards, and for each later one of a step without a batch; {SKIPPED_BATCHES} of them",
+         "fewer may be those of a filter, or of several losses", JOB_EVENTS,
+         "the samples of the batches are not known, batches are not of one size, or it evaluates on them",
+         skipped_batches),
     Rule("new_iterators", "The loop makes an iterator of its loader for each batch",
          f"{percent(WARN_SHARE)} of the step spent waiting for data, and an iterator for {NEW_ITERATORS_SHARE:.1f} "
          "batches or more of a data set of two batches at least",
@@ -184,6 +187,7 @@ RULES = (
          f"{percent(WARN_SHARE)} of the job's wall time, for workers that start anew and take {FIRST_BATCH_FACTOR:.0f} "
          "times as long as a batch, or at a place with a third of the stack samples then for certain",
          "less is not worth a day of anybody's work; a single one is no habit", JOB_EVENTS,
-         "the job's wall time is not known, the workers are kept, or nobody knows what the first batch waits for",
+         "the job's wall time is not known, the workers are kept, the first step of an epoch takes several batches, or "
+         "nobody knows what the first batch waits for",
          epoch_start),
 )  # fmt: skip

@@ -143,23 +143,44 @@ def test_time_between_two_steps_is_idle() -> None:
     assert shown(job_of(rank_of(rows))) == {"start_up": 1.2, "steps": 0.4, "idle": 0.07, "end": 0.3}
 
 
-@pytest.mark.parametrize(("flag", "samples", "micro_batches", "skipped"), [
-    (0, 32 * 200, 1, Skipped(199, 199, 1.99)),
-    (0, 32 * 2, 1, Skipped(1, 1, 1.0)),
-    (0, 32 * 200, 200, None),  # an update of many micro-batches
-    (0, 40, 1, None),
-    (Flag.EVALUATION, 32 * 200, 1, None),
+def many_batches(samples: Mapping[int, int | None], first: int = 0, flag: int = 0, micro_batches: int = 1) -> RankData:
+    """Steps with batches of 32 samples, but for these; the step `first` waits 2 s for its data."""
+    rows = rows_of({first: (int(flag), {"data_ms": 2000})})
+    for number, of_step in samples.items():
+        rows[number] = replace(rows[number], samples=of_step)
+    rows[first] = replace(rows[first], microbatches=micro_batches)
+    return rank_of(rows)
+
+
+@pytest.mark.parametrize(("batches", "skipped"), [(200, Skipped(199, 1.99)), (2, Skipped(1, 1.0))])
+def test_batches_before_the_first_step(batches: int, skipped: Skipped) -> None:
+    found = job_of(many_batches({0: 32 * batches, 30: 5})).skipped
+    assert found is not None
+    assert found.batches == skipped.batches
+    assert found.seconds == pytest.approx(skipped.seconds)
+
+
+@pytest.mark.parametrize("rank", [
+    many_batches({0: 32 * 200}, micro_batches=200),  # an update of many micro-batches
+    many_batches({0: 40}),
+    many_batches({0: 32 * 200}, flag=Flag.EVALUATION),
+    many_batches({20: 32 * 200}, first=20),  # forwards alone, as update_bn's after each epoch
+    many_batches({n: 8 + 2 * (n % 2) for n in range(STEPS)} | {0: 512}),  # of so many tokens, not samples
+    many_batches({0: 32 * 11} | dict.fromkeys(range(30, STEPS), 0)),  # a buffer, which the last steps empty
+    many_batches({0: 32 * 11} | dict.fromkeys(range(30, STEPS))),
 ])  # fmt: skip
-def test_batches_before_a_step_that_does_not_train_on_them(
-    flag: int, samples: int, micro_batches: int, skipped: Skipped | None
-) -> None:
-    rows = rows_of({0: (int(flag), {"data_ms": 2000})})
-    rows[0] = replace(rows[0], samples=samples, microbatches=micro_batches)
-    found = job_of(rank_of(rows)).skipped
-    assert (found is None) == (skipped is None)
-    if found is not None and skipped is not None:
-        assert (found.batches, found.most) == (skipped.batches, skipped.most)
-        assert found.seconds == pytest.approx(skipped.seconds)
+def test_no_batches_are_taken_for_nothing(rank: RankData) -> None:
+    assert job_of(rank).skipped is None
+
+
+@pytest.mark.parametrize(("flag", "samples", "several"), [
+    (Flag.EPOCH_START, 32 * 11, True),
+    (Flag.EPOCH_START, 32, False),
+    (Flag.EPOCH_START | Flag.EVALUATION, 32 * 11, False),  # on them
+    (0, 32 * 11, False),
+])  # fmt: skip
+def test_a_first_step_of_an_epoch_that_takes_several_batches(flag: int, samples: int, several: bool) -> None:
+    assert job_of(many_batches({20: samples}, first=20, flag=flag)).several_first is several
 
 
 def test_nothing_is_known_of_a_job_without_steps() -> None:

@@ -83,7 +83,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
         facts(job=job("start_up", 500), starting=start_at(START)),
     ],
-    "skipped_batches": [facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(220, 220, 350.0)))],
+    "skipped_batches": [facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(220, 350.0)))],
     "new_iterators": [
         facts(WAITING, job=replace(starting(300), epochs=100, steps=100), dataset_samples=20_000, global_batch=32),
         facts(WAITING, job=replace(starting(300), epochs=60, steps=100), dataset_samples=64, global_batch=32,
@@ -164,8 +164,8 @@ SILENT: dict[str, list[Facts]] = {
     ],
     "skipped_batches": [
         facts(), facts(job=job("epoch_start", 400.0)),
-        facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(220, 220, 50.0))),
-        facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(900, 3, 350.0))),  # a filter of single batches
+        facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(220, 50.0))),
+        facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(3, 350.0))),  # a filter of single batches
     ],
     "new_iterators": [
         facts(WAITING, dataset_samples=20_000, global_batch=32),
@@ -184,5 +184,6 @@ SILENT: dict[str, list[Facts]] = {
         facts(job=starting(300), persistent_workers=False, loader=SampleCost(1.5, None, 0.0)),  # as long as a batch
         facts(job=starting(300), persistent_workers=True, data_lines=first_at("data starts")),
         facts(job=starting(300), loader_workers=0, data_lines=first_at("data", sure=False)),
+        facts(job=replace(starting(300), several_first=True), loader_workers=0, data_lines=first_at("data")),
     ],
 }  # fmt: skip

@@ -464,9 +464,9 @@ RULES = (
          f"{MICRO_BATCHES} backward passes a step, {percent(WARN_SHARE)} of the step to gain by all of them but one, "
          f"and forward and backward that take at most {1e6 * LAUNCHED_OPERATOR_S:.0f} µs for each node of the graph",
          "such an operator costs hardly more for more samples; two or three passes may be of several losses",
-         FINDING_STEPS, f"an update has several passes of its own (LBFGS), the gradients of single passes are taken or "
-         f"differentiated themselves, `repeated_backward` speaks, {_NO_PASSES}",
-         micro_batches),
+         FINDING_STEPS, "an update has several passes of its own (LBFGS), the gradients of single passes are taken or "
+         "differentiated themselves, `repeated_backward` speaks, a weight goes into an autograd.Function of the "
+         f"script's, {_NO_PASSES}", micro_batches),
     Rule("repeated_backward", "Each of several losses has a backward of its own through the same graph",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations that backward goes through again "
          "before the update", "a line is changed in minutes", FINDING_STEPS,

@@ -276,6 +276,11 @@ def test_a_function_of_somebodys_own_makes_a_lower_bound() -> None:
     count = backward(model(torch.ones(2, 4)).sum())
     assert count.unknown == 1
     assert count.of_microbatch(*weight_elements(model)) == (2 * 64, 3 * 64)
+    assert count.repeated_share == 0.0
+
+
+def test_behind_a_function_with_a_weight_several_losses_are_not_told_from_micro_batches() -> None:
+    assert backward(Own(hides_weight=True)(torch.ones(2, 4)).sum()).repeated_share is None
 
 
 def test_a_function_with_a_weight_inside_leaves_nothing_to_say() -> None:

@@ -52,6 +52,7 @@ _Sampled: TypeAlias = tuple[int, SourceLocation, int]
 _INSIDE = re.compile(r"(\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>)+$")
 """The end of the name of a comprehension."""
 _NUMBERS = re.compile("[0-9]+(-[0-9]+)?")
+_LOOPS = (LOOP, EACH, OWN_LOOP)
 MORE_THAN_A_LINE = 1.25
 """A function is told in place of its line if it takes this much more time, for the same kind of work."""
 
@@ -249,6 +250,6 @@ def _weights(rank: RankData, steps: list[int]) -> list[float]:
 
 
 def _usual(kinds: Counter[str]) -> str:
-    """What a place mostly does. A loop that was once seen to call a module does call modules."""
+    """What a place mostly does. A loop that was once seen to call a module, or to keep a state, does so."""
     ((what, _),) = kinds.most_common(1)
-    return next((loop for loop in (LOOP, EACH) if loop in kinds), what) if what == OWN_LOOP else what
+    return next(loop for loop in _LOOPS if loop in kinds) if what in _LOOPS else what

@@ -168,7 +168,7 @@ _IN_PLACE = (
     "one expression on whole tensors in place of the loop at {} (over samples: a batch dimension, torch.vmap; over "
     "time steps: nn.LSTM or nn.GRU in place of cells; over parameters: the optimizer's weight_decay, "
     "torch._foreach_norm), or torch.compile around it",
-    "one call in place of the loop at {}, where no round needs the one before: a module that is called for each "
+    "one call in place of the loop at {}, if its modules keep no state between rounds: a module called for each "
     "sample, frame or time step takes all in its batch dimension; heads of attention are one nn.Linear whose output is "
     "reshaped, and scaled_dot_product_attention; convolutions: groups=; other modules that are alike: "
     "torch.func.stack_module_state and torch.vmap; or torch.compile around it",

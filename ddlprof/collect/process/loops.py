@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import re
 from collections import Counter
+from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ _IN_PLACE = re.compile(r"[^_]_$")
 _FILLING = ("append", "extend", "insert", "update", "add", "setdefault")
 """Methods that keep something in an object."""
 _TRAINS = re.compile(r"backward|(^|_)step$")
-_found: dict[CodeType, tuple[Loop, ...]] = {}
 
 
 class Loop(NamedTuple):
@@ -52,16 +52,15 @@ def iterates(code: CodeType, instruction: int) -> bool:
     return dis.opname[code.co_code[instruction]] == "FOR_ITER"
 
 
+@lru_cache(_CACHED)
+def keeps(code: CodeType) -> bool:
+    """Whether a function keeps something in an object, or changes a tensor, as a module with a state does."""
+    return any(map(_stores, dis.get_instructions(code)))
+
+
+@lru_cache(_CACHED)
 def _loops(code: CodeType) -> tuple[Loop, ...]:
     """The loops of a function, outer ones first."""
-    if code not in _found:
-        if len(_found) >= _CACHED:
-            _found.clear()
-        _found[code] = _read(code)
-    return _found[code]
-
-
-def _read(code: CodeType) -> tuple[Loop, ...]:
     ends: dict[int, int] = {}
     trained: list[int] = []
     instructions = list(dis.get_instructions(code))
@@ -85,12 +84,16 @@ def _read(code: CodeType) -> tuple[Loop, ...]:
     )
 
 
+def _stores(each: dis.Instruction) -> bool:
+    in_place = each.opname in ("LOAD_METHOD", "LOAD_ATTR") and _IN_PLACE.search(each.argval)
+    return bool(in_place) or each.opname in ("STORE_ATTR", "STORE_SUBSCR")
+
+
 def _carries(body: list[dis.Instruction]) -> bool:
     first: dict[str, str] = {}
     stored, loaded, filled = set[str](), Counter[str](), Counter[str]()
     for each, after in zip(body, [*body[1:], None], strict=True):
-        in_place = each.opname in ("LOAD_METHOD", "LOAD_ATTR") and _IN_PLACE.search(each.argval)
-        if each.opname in ("STORE_ATTR", "STORE_SUBSCR") or in_place:
+        if _stores(each):
             return True
         names = each.argval if isinstance(each.argval, tuple) else (each.argval,)  # of two in one from Python 3.13 on
         for kind, name in zip(_USES.findall(each.opname), names, strict=False):

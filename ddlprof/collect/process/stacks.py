@@ -27,7 +27,7 @@ from ddlprof.collect.process.frames import (
     positions,
     stack_of_thread,
 )
-from ddlprof.collect.process.loops import Loop, iterates, loop_around
+from ddlprof.collect.process.loops import Loop, iterates, keeps, loop_around
 from ddlprof.collect.process.moments import Where, compute_work, evaluates, where, work_by_events
 from ddlprof.collect.process.named_work import CALLS, IN_PASSES, ITERATES, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
@@ -226,8 +226,11 @@ class CodeLocator:
         for frame in reversed(users):
             if found := _loop_of(frame, loop, update):
                 caller = self.text(users[-1]) if frame is not users[-1] else ""
-                calls = any(map(_calls_module, frames[: frames.index(frame)]))
-                what = (LOOP if found.carries else EACH) if calls else OWN_LOOP
+                called = frames[: frames.index(frame)]
+                carries = found.carries or any(
+                    keeps(each.code) for each in called if not self._is_of_torch_or_ours(each.code.co_filename)
+                )
+                what = (LOOP if carries else EACH) if any(map(_calls_module, called)) else OWN_LOOP
                 return SourceLocation(self.text(frame, found.line), what, caller)
         return SourceLocation(self.text(users[0])) if users else None
 

@@ -13,7 +13,7 @@ from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, SourceSha
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
 from ddlprof.model.records import ComputeSamples, Flag
-from ddlprof.model.source_locations import BETWEEN, LOOP, OWN_LOOP, STEPPING, UPDATE, SourceLocation
+from ddlprof.model.source_locations import BETWEEN, EACH, LOOP, OWN_LOOP, STEPPING, UPDATE, SourceLocation
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
 
@@ -167,9 +167,12 @@ def test_samples_of_computing_are_apart(tmp_path: Path) -> None:
     assert other_sources(attempt.ranks).samples == 11
 
 
-@pytest.mark.parametrize(("inside", "what"), [(0, OWN_LOOP), (1, LOOP)])
-def test_a_loop_that_was_once_seen_in_a_module_calls_modules(tmp_path: Path, inside: int, what: str) -> None:
-    places = [SourceLocation("a.py:1 f", OWN_LOOP), SourceLocation("a.py:1 f", LOOP)]
+@pytest.mark.parametrize("mostly", [OWN_LOOP, EACH])
+@pytest.mark.parametrize("inside", [0, 1])
+def test_a_loop_that_was_once_seen_in_a_module_or_to_keep_a_state_does_so(
+    tmp_path: Path, mostly: str, inside: int
+) -> None:
+    places, what = [SourceLocation("a.py:1 f", mostly), SourceLocation("a.py:1 f", LOOP)], LOOP if inside else mostly
     lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
     lines.append(codec.encode_samples(10, {0: 12} | ({1: inside} if inside else {}), ComputeSamples))
     write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)

@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -249,16 +249,29 @@ def test_a_package_that_logs_is_told_before_a_loop_in_forwards_alone() -> None:
     assert [(each.what, each.text.rpartition(".")[2]) for each in after] == [(BETWEEN, "forward")]
 
 
-@pytest.mark.parametrize(("calls_module", "word"), [(False, OWN_LOOP), (True, EACH)])
-def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers(calls_module: bool, word: str) -> None:
+class Layer(torch.nn.Module):
+    def __init__(self, wait: Callable[[], object]) -> None:
+        super().__init__()
+        self.wait = wait
+
+    def forward(self) -> None:
+        self.wait()
+
+
+class Stateful(Layer):
+    def forward(self) -> None:
+        self.state = self.wait()
+
+
+@pytest.mark.parametrize(
+    ("kind", "calls_module", "word"),
+    [(Layer, False, OWN_LOOP), (Layer, True, EACH), (Stateful, True, LOOP)],
+)
+def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers(
+    kind: type[Layer], calls_module: bool, word: str
+) -> None:
     release, begun = threading.Event(), threading.Event()
-
-    class Layer(torch.nn.Module):
-        def forward(self) -> None:
-            begun.set()
-            release.wait()
-
-    layer = Layer()
+    layer = kind(lambda: begun.set() or release.wait())  # type: ignore[func-returns-value]
     call = layer if calls_module else layer.forward
 
     def many() -> None:

@@ -165,6 +165,8 @@ def forward_alone(facts: Facts) -> Issue | None:
     gain = line.share * forward - backward
     if any(each.beside for each in facts.slowing):  # which `slowing_steps` is about
         return None
+    if facts.model.frozen is not False:  # what is not trained has no backward
+        return None
     if facts.model.compiled or forward < FORWARD_ALONE * backward or gain < WARN_SHARE * step:
         return None
     evidence = (
@@ -173,9 +175,9 @@ def forward_alone(facts: Facts) -> Issue | None:
         "through most of this"
     )
     action = (
-        "see what needs no gradients there: what is the same in each step is made once (register_buffer; what frozen "
-        "layers give for samples that come again); the nearest of all pairs by a product of matrices (x @ y.t() and "
-        "the squares, torch.cdist) in place of a difference with all pairs in it; numpy and Python as tensors"
+        "see what needs no gradients there: what is the same in each step is made once (register_buffer); the nearest "
+        "of all pairs by a product of matrices (x @ y.t() and the squares, torch.cdist) in place of a difference with "
+        "all pairs in it; numpy and Python as tensors"
     )
     return Issue("much of forward is at a line that backward does not go through", evidence, action,
                  facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
@@ -358,7 +360,7 @@ RULES = (
          f"losses for certain takes longer than all of backward, where these take {FORWARD_ALONE:.0f} times as long as "
          "it", "backward goes through what forward computes, and takes longer, unless it has no gradients",
          LINE_SAMPLES, "it is known what the line does, or it is a loop (`costly_line`, `python_loop`), the model is "
-         "compiled, or the device has enough to do", forward_alone),
+         "compiled, has frozen parameters or learns from a teacher, or the device has enough to do", forward_alone),
     Rule("new_optimizers", "The loop makes an optimizer for each update",
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
          "before it, and with momentum or moments", "an inner loop that begins anew has several updates", FINDING_STEPS,

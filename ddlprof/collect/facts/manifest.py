@@ -65,6 +65,7 @@ def update_manifest(
         training.reduced_in = reduced_in(modules[0], training.comm_hook)
     training.passes_in_update = assembler.passes_in_update
     _add_gradients(manifest.model, probe, training.passes_in_update)
+    manifest.model.frozen = probe.frozen or assembler.teaches
     training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
     training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics
     _add_flops(manifest, probe)

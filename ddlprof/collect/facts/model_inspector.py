@@ -75,6 +75,8 @@ class ModelInspector:
         self.layers: tuple[Layer, ...] = ()
         """The layers of the model. Computed while the modules are alive."""
         self.pipeline_ranks = 1
+        self.frozen = False
+        """Whether a forward with gradients was seen of a module with a parameter that is not trained."""
         self.text = TextBatches()
         self.parts = BatchParts()
         self.orders = Orders()
@@ -144,7 +146,8 @@ class ModelInspector:
         if module is not None:
             seen = self._modules.get(id(module))
             with no_torch_function(torch):  # parameters may be of a tensor subclass
-                trained = any(p.requires_grad for p in own_parameters(module))
+                train = {p.requires_grad for p in own_parameters(module)}
+            trained, self.frozen = True in train, self.frozen or False in train
             if trained and (seen is None or seen() is not module):
                 self._modules[id(module)] = weakref.ref(module)
         self.pipeline_ranks = max(self.pipeline_ranks, pipeline_ranks())

@@ -55,6 +55,8 @@ class StepAssembler(OpenStep):
         """The peak memory that is written into the steps that end from now on."""
         self.lost_steps = 0
         """The number of steps that could not be told, as some of their events were lost."""
+        self.teaches = False
+        """Whether a forward without gradients was for training."""
         self.evaluates_with_gradients: bool | None = None
         """Whether the trained model was evaluated with gradients; None: no forward with gradients was in training mode,
         so that those in eval mode may be the training."""
@@ -154,6 +156,7 @@ class StepAssembler(OpenStep):
         if no_grad is not _SEEN_NOTHING:
             sums.add_no_grad(no_grad)
             self.parts.book_as(FORWARD, no_grad.teaching_ns)
+            self.teaches |= no_grad.teaching_ns > 0
         if segment.begin is not None and (training is False or no_grad.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
         if training and self._maybe_evaluated is None:

@@ -66,6 +66,23 @@ def test_the_batch_of_sequences(profiling: Profiling) -> None:
     assert batches == [20, 20, 35, 6]
 
 
+@pytest.mark.parametrize(
+    ("freezes", "teaches", "frozen"), [(False, False, False), (True, False, True), (False, True, True)]
+)
+def test_frozen_layers_and_teachers(freezes: bool, teaches: bool, frozen: bool, profiling: Profiling) -> None:
+    model, teacher, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Linear(4, 4), torch.ones(2, 4)
+    model[0].requires_grad_(not freezes)
+    with profiling() as profile:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(6):
+            with torch.no_grad():
+                target = teacher(x) if teaches else x
+            (model(x) - target).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert manifest(profile).model.frozen is frozen
+
+
 def test_the_loader_knows_its_samples(profiling: Profiling) -> None:
     texts = [torch.zeros(5 + number % 9, dtype=torch.long) for number in range(50)]
     with profiling() as profile:

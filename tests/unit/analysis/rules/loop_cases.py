@@ -14,6 +14,7 @@ from tests.unit.analysis.rules.made_up import facts
 
 HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
 ALONE: dict[str, float | None] = HOOKED | {"compute_backward": 18.0}
+WHOLE = {"compiled": False, "frozen": False}
 ZEROS = {"sparse_share": 0.9, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
 PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 
@@ -51,7 +52,7 @@ SPEAKS: dict[str, list[Facts]] = {
                   facts(HOOKED, device="cpu", computing=Sources(40, [
                       SourceShare(SourceLocation("net.py:3 f", "" if n == 3 else source_locations.CONSTANT), 0.2, False)
                       for n in range(5)]))],
-    "forward_alone": [facts(ALONE, device="cpu", compiled=False, computing=line("", share=0.5))],
+    "forward_alone": [facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.5))],
     "zero_products": [facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **ZEROS)],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
@@ -85,13 +86,15 @@ SILENT: dict[str, list[Facts]] = {
     "constants": [facts(HOOKED, computing=line(source_locations.CONSTANT)), facts(HOOKED, device="cpu"),
                   facts(HOOKED, device="cpu", computing=line(source_locations.CONSTANT, 0.15)),
                   facts(HOOKED, device="cpu", computing=line(source_locations.ONE_HOT))],
-    "forward_alone": [facts(ALONE, device="cpu", computing=line("", share=0.5)),  # compiled
-                      facts(ALONE, compiled=False, computing=line("", share=0.5)),  # the device has enough to do
-                      facts(ALONE, device="cpu", compiled=False, computing=line("", share=0.5, sure=False)),
-                      facts(ALONE, device="cpu", compiled=False, computing=line("", share=0.3)),  # as backward
-                      facts(ALONE, device="cpu", compiled=False, computing=line(source_locations.OWN_LOOP)),
-                      facts(ALONE | {"compute_backward": 31.0}, device="cpu", compiled=False, computing=line("")),
-                      facts(HOOKED, device="cpu", compiled=False, computing=line(""))],
+    "forward_alone": [facts(ALONE, device="cpu", frozen=False, computing=line("", share=0.5)),  # compiled
+                      facts(ALONE, **WHOLE, computing=line("", share=0.5)),  # the device has enough to do
+                      facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.5, sure=False)),
+                      facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.3)),  # as backward
+                      facts(ALONE, device="cpu", **WHOLE, computing=line(source_locations.OWN_LOOP)),
+                      facts(ALONE | {"compute_backward": 31.0}, device="cpu", **WHOLE, computing=line("")),
+                      facts(HOOKED, device="cpu", **WHOLE, computing=line("")),
+                      *(facts(ALONE, device="cpu", **WHOLE | {"frozen": frozen}, computing=line("", share=0.5))
+                        for frozen in (True, None))],
     "zero_products": [facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5)),
                       facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5, sure=False), **ZEROS),
                       facts(HOOKED, device="cpu", compiled=False, computing=line(source_locations.ONE_HOT), **ZEROS),

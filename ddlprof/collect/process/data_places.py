@@ -65,7 +65,6 @@ _CALLS = {
     READS: frozenset(("readlines", "read_text")),
     UNPACKS: frozenset(("decompress",)),
     COPIES: frozenset(("deepcopy",)),
-    FINDS: frozenset(("index",)),
 }  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
@@ -109,6 +108,9 @@ class Places(Protocol):
     def text(self, frame: StackFrame) -> str:
         """A frame as `file:line function`."""
 
+    def call_of(self, frame: StackFrame) -> str:
+        """The name of the function that a frame calls; empty if unknown."""
+
 
 def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]:
     """The lines of a stack (innermost frame first) in which a batch is made; empty if none is."""
@@ -124,7 +126,7 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
         return _in_libraries(places, inside, owners)
     inner, outer = inside[users[0]], inside[users[-1]]
     one_sample = any(inside[number].code.co_name == "__getitem__" for number in users)
-    what = in_data(work_of_data(inside[: users[0]], inner, one_sample))
+    what = in_data(work_of_data(places, inside[: users[0]], inner, one_sample))
     return [SourceLocation(places.text(inner), what), SourceLocation(places.text(outer), DATA_CALLER)]
 
 
@@ -139,7 +141,7 @@ def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -
     if not called:
         single = any(map(_takes_samples, installed))
         return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE)) if single else SourceLocation(_WHOLE, in_data(WHOLE))]
-    what = in_data(work_of_data(called, None))
+    what = in_data(work_of_data(places, called, None))
     return [SourceLocation(places.text(called[-1]), what)]
 
 
@@ -150,7 +152,7 @@ def _takes_samples(frame: StackFrame) -> bool:
     return frame.module == f"{_LOADER}._utils.collate" and "collate" in frame.code.co_name
 
 
-def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: bool = False) -> str:
+def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | None, one_sample: bool = False) -> str:
     """What a line does, by the functions named in it or the frames that it called; empty if that is not known.
 
     The tensor of one sample is soon made, but lets the interpreter's lock go, so that looks fall on it and not on the
@@ -169,6 +171,8 @@ def work_of_data(called: list[StackFrame], line: StackFrame | None, one_sample: 
             what = ""
         if what:
             return what
+    if line is not None and not called and places.call_of(line) == "index":  # in C: no method of the user's
+        return FINDS
     if not names & _OF_LISTS or names - _OF_LISTS - _PLAIN:
         return ""
     return TENSOR if one_sample else LISTS

@@ -198,7 +198,7 @@ class CodeLocator:
                 innermost, what = next(((index, work) for index, work in called if work), (innermost, what))
             outermost = users[-1] if loop is not None else innermost
             caller = self.text(frames[outermost]) if outermost != innermost else ""
-            what = what or work_of_data(frames[:innermost], frames[innermost])
+            what = what or work_of_data(self, frames[:innermost], frames[innermost])
             return SourceLocation(self.text(frames[innermost]), what, caller)
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
@@ -257,7 +257,7 @@ class CodeLocator:
         _, users, loop, update = inside
         if not users or any(map(_calls_module, inside.inner)):  # a module with such a name
             return None
-        called = self._call_of(users[0])
+        called = self.call_of(users[0])
         what = next((what for what, names in IN_PASSES.items() if called in names), "")
         if what == DERIVES and not is_given(users[0].code, users[0].instruction, "create_graph"):
             what = DERIVES_EACH if _loop_of(users[0], loop, update, training=False) else ""
@@ -285,7 +285,7 @@ class CodeLocator:
         """The name of the function that the innermost frame of the user's calls; empty if unknown."""
         for number, frame in enumerate(stack):
             if self.is_users(frame):
-                return self._call_of(frame) or (stack[number - 1].code.co_name if number else "")
+                return self.call_of(frame) or (stack[number - 1].code.co_name if number else "")
         return ""
 
     def _library_frame(self, installed: list[StackFrame], loop: StackFrame | None) -> StackFrame:
@@ -325,17 +325,17 @@ class CodeLocator:
                 return found
         if found:
             return found
-        called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
+        called = self.call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
         if len(frames) == 1 and called == "collect":  # of a function in C
             return COLLECT
         return next((what for what, names in CALLS.items() if called in names), "")
 
     def _work_of_call(self, frame: StackFrame) -> str:
         """What a line does by the name of the function it calls, as far as its callees are told as that work."""
-        called = self._call_of(frame)
+        called = self.call_of(frame)
         return next((what for what in (LOGGING, PLOT) if called in CALLS[what]), "")
 
-    def _call_of(self, frame: StackFrame) -> str:
+    def call_of(self, frame: StackFrame) -> str:
         """The name of the function that the frame calls, from its source: C functions have no frame."""
         key = (frame.code, frame.instruction)
         if key not in self._called:

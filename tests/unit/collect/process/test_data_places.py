@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import zipfile
 from collections.abc import Callable
@@ -63,9 +64,6 @@ def rows(path):
 
 def columns(path):
     return look(path) or pq.read_table(path)
-
-def number(words):
-    return look(words) or words.index("the")
 """
 
 
@@ -114,7 +112,6 @@ def inside_a_hook(function: Callable[..., Any]) -> None:
         ("copied", ":37 copied", "data copies", ":37 copied"),
         ("rows", ":40 rows", "data parses", ":40 rows"),
         ("columns", ":43 columns", "data opens", ":43 columns"),
-        ("number", ":46 number", "data finds", ":46 number"),
     ],
 )
 def test_the_innermost_line_and_the_outermost(
@@ -166,6 +163,21 @@ def test_a_line_is_known_by_the_function_it_calls(tmp_path: Path, module: str, n
     user = StackFrame(compile(path.read_text(), str(path), "exec"), 0, "train")
     called = StackFrame(zipfile.ZipFile.read.__code__.replace(co_name=name), 0, module)
     assert data_places(CodeLocator(), [called, user, _ours()])[0].what == what
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="which call a line is at is not told before Python 3.11")
+@pytest.mark.parametrize(
+    ("at", "calls", "what"),
+    [("index", False, "data finds"), ("sort", False, "data"), ("index", True, "data")],
+)
+def test_a_search_through_a_list_is_told_where_it_is_under_way(tmp_path: Path, at: str, calls: bool, what: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("x = words.index(word) if word in words else words.sort()\n")
+    code, places = compile(path.read_text(), str(path), "exec"), CodeLocator()
+    found = (StackFrame(code, each.offset, "train") for each in dis.get_instructions(code) if each.opname == "CALL")
+    user = next(each for each in found if places.call_of(each) == at)
+    called = [StackFrame(zipfile.ZipFile.read.__code__, 0, "words")] if calls else []  # the user's own `index`
+    assert data_places(places, [*called, user, _ours()])[0].what == what
 
 
 def test_a_tar_file_is_unpacked_where_it_is_compressed(tmp_path: Path) -> None:

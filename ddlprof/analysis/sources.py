@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -65,6 +65,12 @@ class SourceShare:
     share: float
     sure: bool
     """Whether the place is surely the one with the largest part of `other`."""
+    kinds: dict[str, float] = field(default_factory=dict)
+    """Its parts by kind of work, which add up to its share; empty: all of it is of its place's."""
+
+    def of(self, what: str) -> float:
+        """Its share by this kind of work alone."""
+        return self.kinds.get(what, 0.0) if self.kinds else self.share * (self.place.what == what)
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,7 @@ def _sources(
     """The places of the samples of these steps of a rank, else of the steady ones. The later a sample, the more time it
     stands for (`sparseness`)."""
     time: defaultdict[str, float] = defaultdict(float)
-    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    kinds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     functions, callers = _Votes(), _Votes()
     samples, of_squares = 0, 0.0
     for rank in ranks:
@@ -167,7 +173,7 @@ def _sources(
         kept = [each for each in samples_of(rank.data) if each[0] not in left_out]
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):
             time[place.text] += number * weight
-            kinds[place.text][place.what] += number
+            kinds[place.text][place.what] += number * weight
             functions.add(function_of(place.text), place, number * weight)
             callers.add(place.caller or place.text, place, number * weight)
             samples += number
@@ -181,7 +187,12 @@ def _sources(
         return lowest_share(seconds / total * alike, alike) > LINE_SHARE
 
     shares = [
-        SourceShare(SourceLocation(text, _usual(kinds[text])), n / total, is_sure(n))
+        SourceShare(
+            SourceLocation(text, _usual(kinds[text])),
+            n / total,
+            is_sure(n),
+            {what: part / total for what, part in kinds[text].items()},
+        )
         for text, n in sorted(time.items(), key=lambda each: -each[1])
     ]
     wider = [
@@ -249,7 +260,7 @@ def _weights(rank: RankData, steps: list[int]) -> list[float]:
     return [sparseness(each) for each in since_s.tolist()]
 
 
-def _usual(kinds: Counter[str]) -> str:
+def _usual(kinds: Mapping[str, float]) -> str:
     """What a place mostly does. A loop that was once seen to call a module, or to keep a state, does so."""
-    ((what, _),) = kinds.most_common(1)
+    what = max(kinds, key=lambda what: kinds[what])
     return next(loop for loop in _LOOPS if loop in kinds) if what in _LOOPS else what

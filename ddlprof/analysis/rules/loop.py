@@ -143,14 +143,14 @@ def costly_line(facts: Facts) -> Issue | None:
 def constants(facts: Facts) -> Issue | None:
     """Finds lines of forward or loss that make tensors of sizes alone, together: whichever it is, it can go."""
     lines, samples = facts.computing.shares, facts.computing.samples
-    made = [each for each in lines if each.place.what == source_locations.CONSTANT]
-    share, step, forward = sum(each.share for each in made), facts.mean_s("step"), facts.mean_s("compute_forward")
+    made = [(part, each.place.text) for each in lines if (part := each.of(source_locations.CONSTANT))]
+    share, step, forward = sum(part for part, _ in made), facts.mean_s("step"), facts.mean_s("compute_forward")
     if not made or not step or not forward or not python_counts(facts):
         return None
     if lowest_share(share * samples, samples) * forward < LINE_OF_STEP_SHARE * step:
         return None
     evidence = f"{percent(share)} of {facts.scale.time(forward)} in forward and loss make tensors of sizes alone"
-    evidence += f", at {made[0].place.text} (of {samples} stack samples)"
+    evidence += f", at {max(made)[1]} (of {samples} stack samples)"
     warns = share * forward >= WARN_SHARE * step  # never critical: some of it may depend on the batch after all
     return Issue("what needs no batch is made in each forward", evidence, _BUFFER, samples, share * forward / step,
                  gain_s=share * forward, about="compute", severity="warning" if warns else "info")  # fmt: skip

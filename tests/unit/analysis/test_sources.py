@@ -13,7 +13,17 @@ from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, SourceSha
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
 from ddlprof.model.records import ComputeSamples, Flag
-from ddlprof.model.source_locations import BETWEEN, EACH, LOOP, OWN_LOOP, STEPPING, UPDATE, SourceLocation
+from ddlprof.model.source_locations import (
+    BETWEEN,
+    CONSTANT,
+    EACH,
+    LOOP,
+    ONE_HOT,
+    OWN_LOOP,
+    STEPPING,
+    UPDATE,
+    SourceLocation,
+)
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
 
@@ -178,6 +188,17 @@ def test_a_loop_that_was_once_seen_in_a_module_or_to_keep_a_state_does_so(
     write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
     (attempt,) = analyse(load_run(tmp_path))
     assert [each.place.what for each in compute_sources(attempt.ranks).shares] == [what]
+
+
+def test_the_kinds_of_work_of_a_line_are_told_apart(tmp_path: Path) -> None:
+    places = [SourceLocation("net.py:3 f", what) for what in (CONSTANT, "", ONE_HOT)]
+    lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
+    lines.append(codec.encode_samples(10, {0: 8, 1: 6, 2: 6}, ComputeSamples))
+    write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
+    (attempt,) = analyse(load_run(tmp_path))
+    (line,) = compute_sources(attempt.ranks).shares
+    assert (line.place.what, line.share) == (CONSTANT, 1.0)
+    assert [line.of(each) for each in (CONSTANT, "", LOOP)] == [0.4, 0.3, 0.0]
 
 
 PLACES = {what: SourceLocation(f"train.py:{number} save", what) for number, what in ((17, ""), (18, "writes"))}

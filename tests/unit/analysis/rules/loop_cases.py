@@ -85,6 +85,9 @@ SILENT: dict[str, list[Facts]] = {
                      facts(HOOKED, device="cpu", computing=line(source_locations.PARAMETRIZED, sure=False))],
     "constants": [facts(HOOKED, computing=line(source_locations.CONSTANT)), facts(HOOKED, device="cpu"),
                   facts(HOOKED, device="cpu", computing=line(source_locations.CONSTANT, 0.15)),
+                  facts(HOOKED, device="cpu", computing=Sources(40, [SourceShare(
+                      SourceLocation("net.py:3 f", source_locations.CONSTANT), 0.35, True,
+                      {source_locations.CONSTANT: 0.15, "": 0.1, source_locations.ONE_HOT: 0.1})])),
                   facts(HOOKED, device="cpu", computing=line(source_locations.ONE_HOT))],
     "forward_alone": [facts(ALONE, device="cpu", frozen=False, computing=line("", share=0.5)),  # compiled
                       facts(ALONE, **WHOLE, computing=line("", share=0.5)),  # the device has enough to do

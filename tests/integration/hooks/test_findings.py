@@ -212,7 +212,7 @@ def test_batches_that_take_longer_now_and_then(diagnosed: Any, monkeypatch: pyte
     loader = DataLoader(Samples(64, lambda step: 0.6 if step % 10 == 9 else 0.0), BATCH, num_workers=1)
     report = diagnosed(lambda: train(loader))
     skip_if_busy(report)
-    assert rules(report)[0] == "prefetch_factor"
+    assert next(each for each in rules(report) if each != "forward_alone") == "prefetch_factor"  # Net sleeps in forward
     assert "prefetch_factor=" in named(report, "prefetch_factor").next
     assert not {"storage", "loader_workers"} & set(rules(report))
 

@@ -13,6 +13,7 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.sources import MORE_THAN_A_LINE, TIMED, SourceShare, function_of, number_of
 from ddlprof.analysis.thresholds import (
+    ANOMALY_SHARE,
     FINDING_STEPS,
     FORWARD_ALONE,
     JOB_EVENTS,
@@ -166,6 +167,9 @@ def forward_alone(facts: Facts) -> Issue | None:
     if any(each.beside for each in facts.slowing):  # which `slowing_steps` is about
         return None
     if facts.model.frozen is not False:  # what is not trained has no backward
+        return None
+    watched = facts.training.interpreter_hook or facts.training.debug_modes
+    if watched or (facts.training.anomaly_share or 0.0) >= ANOMALY_SHARE:  # which slow down forward alone
         return None
     if facts.model.compiled or forward < FORWARD_ALONE * backward or gain < WARN_SHARE * step:
         return None
@@ -360,7 +364,8 @@ RULES = (
          f"losses for certain takes longer than all of backward, where these take {FORWARD_ALONE:.0f} times as long as "
          "it", "backward goes through what forward computes, and takes longer, unless it has no gradients",
          LINE_SAMPLES, "it is known what the line does, or it is a loop (`costly_line`, `python_loop`), the model is "
-         "compiled, has frozen parameters or learns from a teacher, or the device has enough to do", forward_alone),
+         "compiled, has frozen parameters or learns from a teacher, a debugger, a profiler or anomaly mode is on, "
+         "or the device has enough to do", forward_alone),
     Rule("new_optimizers", "The loop makes an optimizer for each update",
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
          "before it, and with momentum or moments", "an inner loop that begins anew has several updates", FINDING_STEPS,

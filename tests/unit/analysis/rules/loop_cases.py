@@ -89,7 +89,9 @@ SILENT: dict[str, list[Facts]] = {
                       SourceLocation("net.py:3 f", source_locations.CONSTANT), 0.35, True,
                       {source_locations.CONSTANT: 0.15, "": 0.1, source_locations.ONE_HOT: 0.1})])),
                   facts(HOOKED, device="cpu", computing=line(source_locations.ONE_HOT))],
-    "forward_alone": [facts(ALONE, device="cpu", frozen=False, computing=line("", share=0.5)),  # compiled
+    "forward_alone": [facts(ALONE, device="cpu", **WHOLE, anomaly_share=0.9, computing=line("", share=0.5)),
+                      facts(ALONE, device="cpu", **WHOLE, interpreter_hook="line: a", computing=line("", share=0.5)),
+                      facts(ALONE, device="cpu", frozen=False, computing=line("", share=0.5)),  # compiled
                       facts(ALONE, **WHOLE, computing=line("", share=0.5)),  # the device has enough to do
                       facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.5, sure=False)),
                       facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.3)),  # as backward

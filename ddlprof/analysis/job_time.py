@@ -40,8 +40,8 @@ and `profiling` (ours) are taken out of wherever they happened, before the first
 is left of the steps, `epoch_start` is the wait for the first batches of epochs beyond an ordinary wait, `warm_up` is
 what the first steps took more than the mean of the steady ones, and `idle` what steps with an evaluation, a checkpoint
 or the start of an epoch took more, and the first step of each later phase outside of computing: code of the script's
-own. What one rank goes on doing after a checkpoint, such as an
-upload for which the others wait, belongs to `checkpoint`. `steps` is the rest.
+own. What one rank goes on doing after a checkpoint, such as an upload for which the others wait, belongs to
+`checkpoint`. `steps` is the rest.
 """
 
 
@@ -138,15 +138,15 @@ def job_time(attempt: Attempt) -> JobTime | None:
         parts |= {what: parts[what] or None for what in SPANS}
     if until == "stopped":
         parts["end"] = None
-    steps = lowest.data.steps
+    steps, sizes = lowest.data.steps, _samples_of_pass(lowest)
     return JobTime(
         wall_s=wall / 1e9,
         parts_s=parts,
         evaluations=_count(attempt.ranks, EVALUATION, Flag.EVALUATION, timed),
         checkpoints=_count(attempt.ranks, CHECKPOINT, Flag.CHECKPOINT, timed),
         epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
-        skipped=_skipped(lowest),
-        several_first=_several_first(lowest),
+        skipped=_skipped(lowest, sizes),
+        several_first=_several_first(lowest, sizes),
         later_phases=len(attempt.later_phases),
         before_phases_s=nanoseconds[_BEFORE_PHASES] / 1e9,
         attempt=attempt.attempt,
@@ -156,11 +156,10 @@ def job_time(attempt: Attempt) -> JobTime | None:
     )
 
 
-def _skipped(rank: RankAnalysis) -> Skipped | None:
+def _skipped(rank: RankAnalysis, sizes: NDArray[np.float64]) -> Skipped | None:
     """The batches that the first step has beyond its backwards, if nearly all steps have batches of one size. What
-    fills a buffer is trained on in later steps, which take no batch."""
-    steps, sizes = rank.data.steps, _samples_of_pass(rank)
-    known = sizes > 0
+    fills a buffer is trained on in later steps, which take no batch. `sizes`: see `_samples_of_pass`."""
+    steps, known = rank.data.steps, sizes > 0
     usual = sizes[known & rank.times.steady]
     if not len(usual) or not known[0] or steps["step"][0] != 0:
         return None
@@ -172,8 +171,7 @@ def _skipped(rank: RankAnalysis) -> Skipped | None:
     return Skipped(more, float(steps["data_ns"][0] * more / batches) / 1e9) if more > 0 else None
 
 
-def _several_first(rank: RankAnalysis) -> bool:
-    sizes = _samples_of_pass(rank)
+def _several_first(rank: RankAnalysis, sizes: NDArray[np.float64]) -> bool:
     usual = sizes[(sizes > 0) & rank.times.steady]
     first = sizes[rank.flags & int(Flag.EPOCH_START) != 0]
     return bool(len(usual)) and float(first.max(initial=0)) >= 2 * float(np.median(usual))

@@ -186,11 +186,11 @@ class GraphFlops:
         self.sparse = 0
         """FLOPs of products with a matrix that needs no gradient and is zero but for `SPARSE_NONZERO` at most."""
         self.nonzero = 0.0
-        self._zeros: list[weakref.ref[Any]] = []  # such matrices, which may fill later
-        self._zeros_ns = 0
         """The largest share of the numbers of such a matrix that are not zero."""
         self.unknown = 0
         """Operations whose contents or sizes are not known. If there are any, the totals are lower bounds."""
+        self._zeros: list[weakref.ref[Any]] = []  # such matrices, which may fill later
+        self._zeros_ns = 0
         self._clock = clock
         self._spent_ns = 0
         self._counted = self._failed = self._opaque = self._frozen = 0

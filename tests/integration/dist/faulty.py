@@ -43,7 +43,7 @@ def main() -> None:
     model = DistributedDataParallel(net, bucket_cap_mb=0.02 if fault == "buckets" else 25)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     net.seconds = 0.002 if sends else COMPUTE_S * (3 if fault == "none" else 1)
-    for step in range(STEPS):
+    for step in range(2 * STEPS if fault == "lengths" else STEPS):  # lengths are noted in some steps only
         batch = BATCH
         if fault == "uneven" and (step * 7 // 3) % 2 == rank:
             batch = 2 * BATCH

@@ -48,7 +48,7 @@ _ELSEWHERE = {
     "--live|--wait|--metrics-port": "is of a run under way",
     "srun|-m|torchrun|torchvision:.*": "needs another program or library",
     "large_net.json|--cpu-nodes": "needs a file that the page describes",
-    "characterize|--check": "takes minutes",
+    "characterize": "takes minutes",
 }  # fmt: skip
 """Words of commands that cannot be typed here, and why."""
 _FIGURE = re.compile(r"[+-]?\d[\d,.]*")

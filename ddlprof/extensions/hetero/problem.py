@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ddlprof.extensions.hetero.devices import Devices
 
@@ -82,14 +82,6 @@ class DeviceTimes(Protocol):
         """The most samples that fit into its memory; None: not known."""
 
 
-class Taken(NamedTuple):
-    """The seconds that an exchange takes from computing on every device, if one processor does both."""
-
-    all_reduced: float
-    served: float
-    """Seconds with a parameter server."""
-
-
 @dataclass(frozen=True)
 class Problem:
     """A job and the devices that it could use."""
@@ -100,8 +92,6 @@ class Problem:
     batch: int
     """The number of samples of one update over all devices."""
     times: DeviceTimes
-    taken_s: tuple[Taken, ...] = ()
-    """For each group; empty: exchanges take no time from computing, as on GPUs."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 A device does one thing at a time. A transfer occupies all links on its way for its whole duration: a latency plus the
 bytes over the speed of the slowest link. A collective waits for all devices, and collectives run one after another.
-HeteroG's simulator assumes the same (Yi et al., CoNEXT 2020). If exchanges take time from a device (`Problem.taken_s`),
-it computes the next group later by that time.
+HeteroG's simulator assumes the same (Yi et al., CoNEXT 2020).
 """
 
 from __future__ import annotations
@@ -103,7 +102,6 @@ class _Exchange:
         """When a device has its gradient of a group."""
         self._done: dict[int, float] = {}
         """When a device has everything for its update."""
-        self._taken_s = problem.taken_s if len(strategy.used) > 1 else ()
         self._free: dict[Lane, float] = {}
         self._waiting: list[tuple[float, int, _Transfer]] = []
         """Transfers that wait for gradients."""
@@ -125,9 +123,6 @@ class _Exchange:
                 begin, now = now, now + seconds * groups[group].share
                 self._show(("device", device), name, group, begin, now)
                 self._ready[group, device] = now
-                if name == "backward" and group and self._taken_s:
-                    taken = self._taken_s[group]
-                    now += taken.all_reduced if self._strategy.servers[group] is None else taken.served
         self._done[device] = now
 
     def updated(self, device: int, work: DeviceWork) -> float:

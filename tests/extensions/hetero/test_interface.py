@@ -8,7 +8,7 @@ from importlib import import_module
 from tests.unit.test_interface import options_of_room
 
 OPTIONS = {
-    "plan": "--check --format --global-batch --help --learned --machines --out -o",
+    "plan": "--format --global-batch --help --learned --machines --out -o",
 }
 
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ddlprof.base.errors import DdlprofError
 from ddlprof.cli.options import JOB_HELP, LearnedFile
 from ddlprof.cli.output import Out, format_option, wanted
-from ddlprof.cli.panels import job_option, machines_option, panel
-
-if TYPE_CHECKING:
-    from ddlprof.extensions.hetero.check.run import CheckResult
-    from ddlprof.extensions.hetero.problem import Problem
-    from ddlprof.extensions.hetero.unequal_plan import UnequalPlan
-
+from ddlprof.cli.panels import job_option, machines_option
 
 FORMATS = ("table", "json", "trace", "plan")
-_check_option = panel("Check")
 
 
 def plan(
@@ -30,14 +22,6 @@ def plan(
     global_batch: Annotated[
         int | None, job_option(metavar="N", min=1, help="Samples of one update over all GPUs [as in RUN].")
     ] = None,
-    check: Annotated[
-        bool,
-        _check_option(
-            "--check",
-            help="Also train a small net with these groups on two processes of this machine, one of them made slow, and"
-            " compare with what is predicted for them; takes a minute.",
-        ),
-    ] = False,
     learned: LearnedFile = None,
     out: Out = None,
     format: Annotated[
@@ -56,34 +40,4 @@ def plan(
     destinations = wanted(out, format, FORMATS)
     with progress("planning") as advance:
         found = plan_for(run, machines, global_batch, learned=learned, advance=advance)
-    checked, failure = _checked(found.problem) if check else (None, None)
-
-    def as_table(found: UnequalPlan) -> str:
-        shown = text.render(found)
-        return shown + text.render_check(checked) if checked else shown
-
-    destinations.write(
-        {
-            "table": as_table,
-            "json": lambda found: json.as_json(found, checked),
-            "trace": trace.render,
-            "plan": json.as_plan,
-        },
-        found,
-    )
-    if failure:
-        raise failure
-
-
-def _checked(problem: Problem) -> tuple[CheckResult | None, DdlprofError | None]:
-    """The result of the check, or the reason why there is none: the plan is shown in both cases."""
-    from ddlprof.base.torch_needed import require_torch
-    from ddlprof.cli.screen import progress
-    from ddlprof.extensions.hetero.check.run import check
-
-    try:
-        require_torch()
-        with progress("checking", at_once=True):
-            return check(problem), None
-    except DdlprofError as error:
-        return None, error
+    destinations.write({"table": text.render, "json": json.as_json, "trace": trace.render, "plan": json.as_plan}, found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ddlprof.extensions.hetero.check.run import CheckResult
 from ddlprof.extensions.hetero.plan_file import SCHEMA_OF_SPLITS
 from ddlprof.extensions.hetero.report import stages
 from ddlprof.extensions.hetero.report.text import EQUAL, bound_by
@@ -14,7 +13,7 @@ from ddlprof.extensions.hetero.unequal_plan import UnequalPlan
 from ddlprof.report.json_csv import json_text
 
 
-def as_json(found: UnequalPlan, check: CheckResult | None = None) -> str:
+def as_json(found: UnequalPlan) -> str:
     """Everything that the table shows, and more; seconds and bytes.
 
     `plan` is the faster one of `split`, which divides the batch alone, and `stages`, which divides the layers.
@@ -37,7 +36,6 @@ def as_json(found: UnequalPlan, check: CheckResult | None = None) -> str:
             "uniform": uniform,
             "gain": found.gain,
             "basis": found.notes,
-            "check": None if check is None else check.values(),
         }
     )
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
-from ddlprof.extensions.hetero.check.run import TOLERANCE, CheckedSplit, CheckResult
 from ddlprof.extensions.hetero.devices import Device
 from ddlprof.extensions.hetero.problem import Problem, SplitStrategy
 from ddlprof.extensions.hetero.report import stages
@@ -20,8 +19,6 @@ from ddlprof.report.table import Column, Table
 from ddlprof.report.text import labelled
 
 _labelled = partial(labelled, width=80, indent=10)
-_OWN = 0.95
-"""Processes of a check that had their cores for a smaller share of the time shared them with other work."""
 _MOST_GROUPS = 24
 """The most rows of groups in the table; the JSON file has all groups."""
 
@@ -96,38 +93,6 @@ def _staged_row(name: str, plan: StagedPlan, planned: PlannedStages) -> _Row:
     waits = planned.step.step_s > 2 * compute_s
     bound = "waiting for other stages" if waits else f"computation on {plan.problem.devices.all[device].name}"
     return _Row(name, planned.step.step_s, compute_s, len(planned.strategy.used), bound)
-
-
-def render_check(check: CheckResult) -> str:
-    """The predicted and the measured step of the splits that were tried on this machine."""
-    scale = scale_for(max(each.measured_s for each in check.splits))
-    splits = Table[CheckedSplit](
-        Column("on this machine", "name", words=True),
-        Column("samples", lambda split: " + ".join(map(str, split.strategy.samples)), words=True),
-        Column("predicted", lambda split: scale.time(split.predicted_s)),
-        Column("measured", lambda split: scale.time(split.measured_s)),
-        Column("predicted / measured", lambda split: f"{split.ratio:.2f}"),
-    )
-    text = (
-        f"two processes, the second computes everything {check.slow} times; a net with the groups' shares of gradients"
-        f" and computation, {count(check.rounds, 'step')} of each split in turn; medians. By speed is {check.gain:.2f}"
-        " times as fast as even."
-    )
-    lines = ["", *splits.lines(check.splits), "", *_labelled("Check", text, *_judged(check))]
-    return text_of(lines)
-
-
-def _judged(check: CheckResult) -> list[str]:
-    found = [
-        f"{'holds' if check.holds else 'does not hold'}: predictions are off by {percent(check.worst)} at most"
-        f" ({percent(TOLERANCE)} are allowed)"
-    ]
-    if check.processor_share < _OWN:
-        found.append(
-            f"other work kept the processor busy: computing had it for {percent(check.processor_share)} of the time, so"
-            " the figures are further off"
-        )
-    return found
 
 
 def bound_by(problem: Problem, step: SimulatedStep) -> str:

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.hetero.check.run import CheckedSplit, CheckResult
 from ddlprof.extensions.hetero.plan_file import read_plan
-from ddlprof.extensions.hetero.problem import SplitStrategy
-from ddlprof.extensions.hetero.report import text as table
 from ddlprof.extensions.hetero.training import apply
 from ddlprof.model.operators import Layer, Operator, StepMemory, StepOperators
 from ddlprof.recommender import Measurement, Workload
@@ -194,35 +191,3 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, content: dict[str, object], w
     (tmp_path / "plan.json").write_text(json.dumps(usual | content))
     with pytest.raises(UserError, match=words):
         read_plan(tmp_path / "plan.json")
-
-
-def test_a_check_shows_what_was_predicted_beside_what_was_measured() -> None:
-    splits = (
-        CheckedSplit("even", SplitStrategy((2, 2), (None,)), 0.2, 0.25, 0.8),
-        CheckedSplit("plan", SplitStrategy((3, 1), (1,)), 0.1, 0.1, 1.0),
-    )
-    check = CheckResult(3, 25, splits, 1.5, processor_share=0.99)
-    assert check.worst == pytest.approx(0.2)
-    text = table.render_check(check)
-    assert "2 + 2" in text
-    assert "0.80" in text
-    assert "1.50 times as" in text
-    assert "other work" not in text
-
-
-@pytest.mark.parametrize(("ratio", "verdict"), [(0.85, "holds: "), (0.75, "does not hold: "), (1.3, "does not")])
-def test_a_check_says_whether_it_holds(ratio: float, verdict: str) -> None:
-    splits = (CheckedSplit("even", SplitStrategy((2, 2), (None,)), 0.2, 0.25, ratio),)
-    text = table.render_check(CheckResult(3, 25, splits, 1.5, processor_share=0.6))
-    assert f"          {verdict}" in text
-    assert "computing had it for 60 %" in text
-
-
-def test_a_check_needs_a_core_for_each_process(
-    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    assert ddlprof(monkeypatch, "plan", "job.json", "--machines", "cluster.json", "--check") == 2
-    err = capsys.readouterr().err
-    assert "needs two processor cores" in err
-    assert err.count("\n") == 1

@@ -47,7 +47,7 @@ _ELSEWHERE = {
     r".*\.csv:.*|elastic": "is of jobs of others",
     "--live|--wait|--metrics-port": "is of a run under way",
     "srun|-m|torchrun|torchvision:.*": "needs another program or library",
-    "large_net.json|--cpu-nodes": "needs a file that the page describes",
+    "large_net.json": "needs a file that the page describes",
     "characterize": "takes minutes",
 }  # fmt: skip
 """Words of commands that cannot be typed here, and why."""

@@ -37,8 +37,6 @@ class Job:
     """The samples that fit the memory of one GPU in one forward pass."""
     copy_gpus: int = 1
     """The GPUs that one copy of its model is divided over, which share their samples: it runs on multiples of them."""
-    cpu_steps_s: tuple[float, ...] = ()
-    """The seconds of one update, with the batch asked for, on 1, 2, ... CPU nodes; empty: it needs GPUs."""
 
     @property
     def fewest_gpus(self) -> int:
@@ -70,8 +68,6 @@ class JobState:
     """When it began, or will begin, to make progress on its allocation, which is after its restart."""
     held_gpu_s: float = 0.0
     """GPU-seconds held, restarts included: its attained service."""
-    held_cpu_s: float = 0.0
-    """The same in seconds of CPU nodes, which are no service attained: they are taken from nobody's GPUs."""
     comm_gpu_s: float = 0.0
     """GPU-seconds in exposed communication."""
     comm_share: float = 0.0
@@ -88,8 +84,6 @@ class JobState:
     """The seconds without GPUs so far, except for the present wait."""
     starts: int = 0
     first_start_s: float | None = None
-    first_gpus_s: float | None = None
-    """When it first got GPUs."""
     expected_samples: float | None = None
     """A forecast of the total number of samples that it needs; None: it is not predictable."""
 
@@ -103,11 +97,6 @@ class JobState:
         """The GPU-seconds held at `now_s`."""
         gpus = self.allocation.gpus if self.allocation is not None else 0
         return self.held_gpu_s + (now_s - self.changed_s) * gpus
-
-    def held_cpu_at(self, now_s: float) -> float:
-        """The seconds of CPU nodes held at `now_s`."""
-        nodes = self.allocation.cpu_nodes if self.allocation is not None else 0
-        return self.held_cpu_s + (now_s - self.changed_s) * nodes
 
     def comm_at(self, now_s: float) -> float:
         """The GPU-seconds in exposed communication at `now_s`."""
@@ -160,8 +149,6 @@ class JobOutcome:
     """How long it takes on the GPUs asked for, consolidated, if it never waits. None: it cannot be predicted."""
     comm_dimensions: dict[str, float] = field(default_factory=dict)
     """`comm_gpu_s` by the dimension of its layout; empty without one."""
-    held_cpu_s: float = 0.0
-    """The seconds of CPU nodes that it held, restarts included."""
 
     @property
     def completion_s(self) -> float:

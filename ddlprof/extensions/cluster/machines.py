@@ -65,14 +65,12 @@ class Placement:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The GPUs of one job, all at once or none; or, in their place, whole CPU nodes."""
+    """The GPUs of one job, all at once or none."""
 
     parts: tuple[tuple[int, int], ...]
-    """(index of the machine, GPUs there) by index, each once and with at least one GPU. Empty: it has CPU nodes."""
+    """(index of the machine, GPUs there) by index, each once and with at least one GPU."""
     batch: int | None = None
     """The samples of one update over all GPUs; None: those that the job asked for."""
-    cpu_nodes: int = 0
-    """CPU nodes, which are all alike; a job that has some has no GPUs."""
 
     @cached_property
     def gpus(self) -> int:
@@ -92,11 +90,9 @@ class MachineGroup:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines with GPUs, of one kind or several, and CPU nodes beside them."""
+    """Machines with GPUs, of one kind or several."""
 
     machines: tuple[ClusterMachine, ...]
-    cpu_nodes: int = 0
-    """Machines without a GPU, all alike, for jobs that can do without."""
 
     @cached_property
     def gpus_by_machine(self) -> list[int]:

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.units import count
 from ddlprof.extensions.cluster.jobs import Job
-from ddlprof.extensions.cluster.machines import Allocation, Cluster, Placement
+from ddlprof.extensions.cluster.machines import Placement
 from ddlprof.recommender import Estimate, Layout, Predicts, Target
 
 _PRECISION = "bf16"
@@ -40,16 +39,6 @@ class Speeds(Protocol):
 
     def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
         """One update of `batch` samples over all GPUs. Raises `DdlprofError` where it is not known."""
-
-
-def step_on(speeds: Speeds, job: Job, cluster: Cluster, allocation: Allocation) -> StepTime:
-    """One update of a job on what it is given: GPUs or CPU nodes. Raises `DdlprofError` where it is not known."""
-    if not allocation.cpu_nodes:
-        return speeds.step(job, cluster.placement(allocation), allocation.batch or job.batch)
-    if allocation.cpu_nodes > len(job.cpu_steps_s):
-        raise UserError(f"job {job.job_id}: no step is known on {count(allocation.cpu_nodes, 'CPU node')}")
-    step_s = job.cpu_steps_s[allocation.cpu_nodes - 1]
-    return StepTime(step_s, step_s, step_s)
 
 
 Steps = Sequence[tuple[Placement, Sequence[int]]]

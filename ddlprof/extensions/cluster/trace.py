@@ -50,8 +50,6 @@ class _Line:
     iterations: Annotated[float, NOT_NEGATIVE] | None = None
     start_s: Annotated[float, Interval(0, MAX_SUBMIT_S)] | None = None
     nodes: Annotated[int, Interval(1, MAX_GPUS)] | None = None
-    cpu_duration_s: Annotated[float, Interval(0, MAX_DURATION_S)] | None = None
-    """How long it takes on one CPU node."""
 
     def __post_init__(self) -> None:
         settle(self)
@@ -149,7 +147,6 @@ def _job(line: _Line, duration_s: float) -> Job:
         batch=batch,
         step_s=duration_s / updates,
         model=line.model,
-        cpu_steps_s=(line.cpu_duration_s / updates,) if line.cpu_duration_s else (),
     )
 
 

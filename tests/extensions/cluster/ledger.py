@@ -123,11 +123,7 @@ def _check_shortcuts(cluster: Cluster, running: Sequence[JobState], now_s: float
 
 
 def same(one: Allocation, other: Allocation, job: Job) -> bool:
-    return (
-        one.parts == other.parts
-        and one.cpu_nodes == other.cpu_nodes
-        and (one.batch or job.batch) == (other.batch or job.batch)
-    )
+    return one.parts == other.parts and (one.batch or job.batch) == (other.batch or job.batch)
 
 
 def check(ledger: Ledger, simulated: Simulated, jobs: Sequence[Job], cluster: Cluster, restart_s: float) -> None:
@@ -136,36 +132,25 @@ def check(ledger: Ledger, simulated: Simulated, jobs: Sequence[Job], cluster: Cl
     speeds = PowersOfTwo()
     for outcome in simulated.outcomes:
         job, spans = outcome.job, ledger.spans[outcome.job.job_id]
-        held = done = comm = gpu_s = cpu_s = 0.0
-        on_gpus = False
+        held = done = comm = gpu_s = 0.0
         assert spans[-1].end_s is None, "it ran until it ended"
         spans[-1].end_s = outcome.end_s
         for span in spans:
             assert span.end_s is not None
             assert span.begin_s >= job.submit_s - CLOSE_S
             batch = span.allocation.batch or job.batch
-            if span.allocation.cpu_nodes:
-                step_s = job.cpu_steps_s[span.allocation.cpu_nodes - 1]
-                step = StepTime(step_s, step_s, step_s)
-            else:
-                assert job.fewest_gpus <= span.allocation.gpus <= job.most_gpus, "gangs are whole"
-                placement = cluster.placement(span.allocation)
-                assert len(placement.gpu_models) == 1
-                step = speeds.step(job, placement, batch)
+            assert job.fewest_gpus <= span.allocation.gpus <= job.most_gpus, "gangs are whole"
+            placement = cluster.placement(span.allocation)
+            assert len(placement.gpu_models) == 1
+            step = speeds.step(job, placement, batch)
             held_s = span.end_s - span.begin_s
-            begins_anew = not on_gpus and span.allocation.gpus and done < restart_s / step.step_s * batch
-            if begins_anew:
-                done = 0.0
-            on_gpus = on_gpus or bool(span.allocation.gpus)
-            works_s = max(held_s - (0.0 if span.is_first or begins_anew else restart_s), 0.0)
+            works_s = max(held_s - (0.0 if span.is_first else restart_s), 0.0)
             held += held_s
-            cpu_s += held_s * span.allocation.cpu_nodes
             done += works_s / step.step_s * batch
             comm += works_s * step.comm_s / step.step_s * span.allocation.gpus
             gpu_s += held_s * span.allocation.gpus
         assert done == pytest.approx(job.samples, rel=1e-6), "all work is done, and no more"
         assert outcome.held_gpu_s == pytest.approx(gpu_s, abs=CLOSE_S)
-        assert outcome.held_cpu_s == pytest.approx(cpu_s, abs=CLOSE_S)
         assert outcome.comm_gpu_s == pytest.approx(comm, abs=CLOSE_S)
         assert outcome.waited_s == pytest.approx(outcome.completion_s - held, abs=CLOSE_S)
         assert (outcome.starts, outcome.first_start_s) == (len(spans), spans[0].begin_s)
@@ -180,18 +165,16 @@ def check(ledger: Ledger, simulated: Simulated, jobs: Sequence[Job], cluster: Cl
 
 
 def _check_machines(ledger: Ledger, cluster: Cluster) -> None:
-    """No GPU and no CPU node is given twice."""
-    cpus = len(cluster.machines)
+    """No GPU is given twice."""
     changes = sorted(
         (time_s, kind, index, gpus)
         for spans in ledger.spans.values()
         for span in spans
-        for index, gpus in (*span.allocation.parts, (cpus, span.allocation.cpu_nodes))
+        for index, gpus in span.allocation.parts
         for time_s, kind in ((span.begin_s, 1), (span.end_s or 0.0, 0))
     )
-    used = [0] * (cpus + 1)
-    there = [*(machine.gpus for machine in cluster.machines), cluster.cpu_nodes]
+    used = [0] * len(cluster.machines)
     for _, kind, index, gpus in changes:
         used[index] += gpus if kind else -gpus
-        assert used[index] <= there[index]
+        assert used[index] <= cluster.machines[index].gpus
     assert not any(used)

@@ -8,7 +8,7 @@ from tests.unit.test_interface import options_of_room
 OPTIONS = {
     "cluster": "--help",
     "cluster simulate": (
-        "--arrivals --cluster --cpu-nodes --format --help --jobs-limit --learned --load --models --on --out --penalties"
+        "--arrivals --cluster --format --help --jobs-limit --learned --load --models --on --out --penalties"
         " --policy --pred-error --predictable --restart --seed --too-large --trace --workers -o"
     ),
     "cluster advise": (
@@ -30,10 +30,10 @@ def test_columns_of_simulations() -> None:
     case = "policy,seed,load,predictable,"
     assert ",".join(simulations.SUMMARY_COLUMNS) == case + (
         "offered_load,jobs,makespan_s,completion_mean_s,completion_median_s,completion_p95_s,wait_mean_s,wait_median_s,"
-        "wait_p95_s,gpu_hours,comm_gpu_hours,used,stops,jain,worst_fairness,unfair,wait_longest_s,cpu_node_hours,cpu_used"
+        "wait_p95_s,gpu_hours,comm_gpu_hours,used,stops,jain,worst_fairness,unfair,wait_longest_s"
     )
     assert ",".join(simulations.JOB_COLUMNS) == case + (
         "job_id,model,gpus,submit_s,first_start_s,end_s,completion_s,waited_s,ideal_s,slowdown,finish_time_fairness,"
-        "gpu_hours,comm_gpu_hours,stops,comm_dimensions,cpu_node_hours"
+        "gpu_hours,comm_gpu_hours,stops,comm_dimensions"
     )
     assert ",".join(simulations.USE_COLUMNS) == case + "begin_s,end_s,used_gpus,waiting_jobs"

@@ -39,14 +39,13 @@ def jobs_for(draw: st.DrawFn, cluster: Cluster) -> list[Job]:
         if draw(st.booleans()):
             most = draw(st.integers(gpus, cluster.most_of_one_model))
             job = replace(job, max_gpus=most, min_batch=batch // 2, max_batch=batch * 4, max_batch_per_gpu=batch)
-        job = replace(job, cpu_steps_s=draw(st.sampled_from([(), (8.0,), (4.0, 2.0)])))
         jobs.append(job)
     return jobs
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[Job], Cluster, float, bool]:
-    cluster = replace(parse_cluster(draw(st.sampled_from(CLUSTERS))), cpu_nodes=draw(st.sampled_from([0, 3])))
+    cluster = parse_cluster(draw(st.sampled_from(CLUSTERS)))
     restart = draw(st.sampled_from([0.0, 32.0]))
     return draw(jobs_for(cluster)), cluster, restart, draw(st.booleans())
 
@@ -65,27 +64,22 @@ class Whimsical:
         self._questions += 1
         whims = self._questions < 200
         free = FreeGpus(cluster, kept(running, now_s))
-        cpus = cluster.cpu_nodes - sum(held.cpu_nodes for held in kept(running, now_s))
         given: dict[str, Allocation] = {}
         states = [*running, *queue]
         for state in self._random.sample(states, len(states)) if whims else states:
             held, job = state.allocation, state.job
             if (held is not None and not state.may_move(now_s)) or (whims and self._random.random() < 0.3):
                 continue
-            nodes = self._random.randint(0, len(job.cpu_steps_s)) if whims else 0
             wanted: Allocation | None
             stays = not whims or self._random.random() < 0.6
-            if stays and held is not None and held.cpu_nodes <= cpus and free.fits(held):
+            if stays and held is not None and free.fits(held):
                 wanted = held
-            elif 0 < nodes <= cpus:
-                wanted = Allocation((), cpu_nodes=nodes)
             else:
                 wanted = free.place(self._random.randint(job.fewest_gpus, job.most_gpus))
                 if wanted is not None and job.max_batch_per_gpu is not None and self._random.random() < 0.5:
                     wanted = replace(wanted, batch=min(job.max_batch or 1, wanted.gpus * job.max_batch_per_gpu))
             if wanted is not None:
                 free.take(wanted)
-                cpus -= wanted.cpu_nodes
                 given[job.job_id] = wanted
         wake_s = now_s + self._random.choice([3.0, 16.0, 50.0])
         return Decision(given, wake_s if whims else None)

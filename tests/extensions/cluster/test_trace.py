@@ -50,13 +50,6 @@ def test_work_and_speed_give_the_duration_in_every_family(
     assert job.ideal_s == pytest.approx(100)
 
 
-def test_the_time_on_a_cpu_node(tmp_path: Path) -> None:
-    header = "job_id,submit_s,gpus,batch,duration_s,iterations,cpu_duration_s\n"
-    able, not_able = read_trace(written(tmp_path, "a,0,4,32,100,50,700", "b,0,1,1,100,,", header=header))
-    assert able.cpu_steps_s == (14.0,)
-    assert not_able.cpu_steps_s == ()
-
-
 def test_what_is_left_out_or_rounded_is_counted(tmp_path: Path) -> None:
     trace = load_trace(written(tmp_path, "t,a,0,1,,,,,,", "t,b,0,0.25,,,7,,,", "t,c,0,1,,,0,,,"))
     assert [(job.job_id, job.gpus) for job in trace.jobs] == [("b", 1)]

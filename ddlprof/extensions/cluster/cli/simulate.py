@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,12 +58,6 @@ _Cluster = Annotated[
         metavar="SHAPE", help="[RACKSx]MACHINESxGPUS[:MODEL],...: 8x8, 2x4x8 (two racks of four machines), 8x8:V100."
     ),
 ]
-_CpuNodes = Annotated[
-    int,
-    typer.Option(
-        metavar="N", min=0, max=1_000_000, help="Machines without a GPU, for jobs that may run there (aiturbo)."
-    ),
-]
 _Policy = Annotated[
     str,
     typer.Option(
@@ -113,7 +106,6 @@ def simulate(
     ],
     cluster: _Cluster,
     policy: _Policy,
-    cpu_nodes: _CpuNodes = 0,
     seed: _Seed = "0",
     load: _Load = None,
     arrivals: _Arrivals = Arrivals.trace,
@@ -147,13 +139,12 @@ def simulate(
     _check("--pred-error", pred_error, _MOST_ERROR)
     _check("--restart", restart, _LONGEST_RESTART_S)
     destinations = wanted(out, format, FORMATS, _FOLDERS)
-    shape = replace(with_catalogue_names(parse_cluster(cluster)), cpu_nodes=cpu_nodes)
+    shape = with_catalogue_names(parse_cluster(cluster))
     read, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     speeds = _speeds(shape, penalties)
     if models is not None:
         jobs, speeds, scaled = with_known_models(models, jobs, shape, speeds, learned)
         left_out.append(scaled)
-    _require_use(shape, jobs)
     setting = Setting(
         jobs, shape, speeds, restart, pred_error,
         draws_arrivals=arrivals is Arrivals.poisson,
@@ -214,13 +205,6 @@ def _jobs(
     return read, jobs, notes
 
 
-def _require_use(cluster: Cluster, jobs: Sequence[Job]) -> None:
-    if cluster.cpu_nodes and not any(job.cpu_steps_s for job in jobs):
-        raise UserError(
-            "--cpu-nodes: no job can run there: give a column cpu_duration_s in the trace, or cpu_run in --models"
-        )
-
-
 def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
     from ddlprof.extensions.cluster.penalties import PenalisedSpeeds, read_penalties, shipped_penalties
 
@@ -244,7 +228,6 @@ def _question(
         machines=len(machines),
         racks=len({machine.rack for machine in machines}),
         gpus=setting.cluster.gpus,
-        cpu_nodes=setting.cluster.cpu_nodes,
         gpu_models=[model for model in setting.cluster.gpu_models if model is not None],
         seeds=list(dict.fromkeys(case.seed for case in cases)),
         restart_s=setting.restart_s,

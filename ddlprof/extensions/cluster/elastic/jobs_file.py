@@ -4,7 +4,7 @@ required."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -45,9 +45,6 @@ class Line:
     """The noise scale of its gradients, in samples."""
     layout: Annotated[str, Length(0, 200)] = ""
     """How its model is divided over GPUs, such as tp8,pp2,zero1,mb1; tensor and pipeline stay, data ranks scale."""
-    cpu_run: Annotated[str, Length(0, 20_000)] = ""
-    """As `run`, but of CPU nodes, for simulated clusters that have some: runs without a GPU, or `NODESxBATCH=SECONDS`.
-    """
 
     def __post_init__(self) -> None:
         settle(self)
@@ -56,11 +53,6 @@ class Line:
     def sources(self) -> list[str]:
         """The parts of `run`."""
         return [part.strip() for part in self.run.split(";") if part.strip()]
-
-    @property
-    def on_cpus(self) -> Line | None:
-        """The same job with `cpu_run` as its run; None: it has none."""
-        return replace(self, run=self.cpu_run, cpu_run="", layout="") if self.cpu_run.strip() else None
 
 
 @dataclass(frozen=True)

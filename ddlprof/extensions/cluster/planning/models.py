@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.cluster.elastic.jobs_file import Line
-    from ddlprof.extensions.cluster.elastic.measured import MeasuredPredictor
     from ddlprof.extensions.cluster.jobs import Job
     from ddlprof.extensions.cluster.machines import Cluster
     from ddlprof.extensions.cluster.speeds import Speeds
@@ -45,9 +43,8 @@ def with_known_models(
         for line, workload in zip(lines, workloads, strict=True)
     }
     speeds = PredictedSpeeds(predictors, machine, otherwise)
-    on_cpus = {line.name: _on_cpus(line.on_cpus, path.parent) for line in lines if line.on_cpus}
     found = [
-        _elastic(job, limits[job.model], cluster, speeds, on_cpus.get(job.model))
+        _elastic(job, limits[job.model], cluster, speeds)
         if job.model in limits and job.model is not None and job.gpus % limits[job.model].copy_gpus == 0
         else job
         for job in jobs
@@ -60,48 +57,7 @@ def with_known_models(
     return found, speeds, f"{sentence}; {learned.sentence}" if learned else sentence
 
 
-class _CpuNode(NamedTuple):
-    """A machine without a GPU as a job was measured on it."""
-
-    predictor: MeasuredPredictor
-    ranks: int
-    """The most ranks that it had on one machine."""
-    most: int
-    """The most machines that it had."""
-
-    def steps_s(self, batch: int) -> tuple[float, ...]:
-        """The seconds of an update of so many samples on 1, 2, ... such machines, no more than were measured."""
-        from ddlprof.extensions.cluster.speeds import part_of
-        from ddlprof.recommender import Target
-
-        steps = []
-        for nodes in range(1, min(self.most, batch // self.ranks) + 1):
-            samples, passes = part_of(batch, nodes * self.ranks)
-            target = Target(placement=(self.ranks,) * nodes, batch_per_gpu=samples, grad_accum=passes)
-            steps.append(self.predictor.predict(target).step_s)
-        return tuple(steps)
-
-
-def _on_cpus(line: Line, folder: Path) -> _CpuNode:
-    """Raises `UserError` where the runs were on a GPU."""
-    from ddlprof.extensions.cluster.elastic.jobs_file import measured_steps
-    from ddlprof.extensions.cluster.elastic.measured import MeasuredPredictor
-    from ddlprof.extensions.cluster.planning.elastic import workload_of
-
-    workload = workload_of(line, folder)
-    for m in workload.measurements:
-        if m.instance_type or m.gpu_model:
-            raise UserError(
-                f"{line.name}: cpu_run was measured on {m.gpu_model or m.instance_type}: give a run on a CPU"
-            )
-    if measured_steps(line) is not None:  # as many machines, not ranks on one
-        machines = [replace(m, placement=(1,) * sum(m.placement)) for m in workload.measurements]
-        workload = replace(workload, measurements=machines)
-    placements = [m.placement for m in workload.measurements]
-    return _CpuNode(MeasuredPredictor(workload), max(map(max, placements)), max(map(len, placements)))
-
-
-def _elastic(job: Job, limits: Job, cluster: Cluster, speeds: Speeds, cpu_node: _CpuNode | None = None) -> Job:
+def _elastic(job: Job, limits: Job, cluster: Cluster, speeds: Speeds) -> Job:
     """The job with the bounds of its model, widened to the GPUs that it asks for."""
     least, most = limits.min_batch or limits.batch, limits.max_batch or limits.batch
     known = replace(
@@ -115,8 +71,4 @@ def _elastic(job: Job, limits: Job, cluster: Cluster, speeds: Speeds, cpu_node: 
         copy_gpus=limits.copy_gpus,
     )
     step_s = speeds.step(known, cluster.packed(known.gpus, cluster.gpu_models[0]), known.batch).step_s
-    found = replace(known, step_s=step_s, samples=(job.ideal_s or 0.0) / step_s * known.batch)
-    if cpu_node is not None:
-        return replace(found, cpu_steps_s=cpu_node.steps_s(found.batch))
-    longer = job.samples / job.batch / (found.samples / found.batch)  # the trace tells how long it takes
-    return replace(found, cpu_steps_s=tuple(each * longer for each in job.cpu_steps_s))
+    return replace(known, step_s=step_s, samples=(job.ideal_s or 0.0) / step_s * known.batch)

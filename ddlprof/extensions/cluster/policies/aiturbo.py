@@ -3,8 +3,7 @@
 AITurbo serves predictable jobs by a vote of two orders, remaining and attained service, and all others by attained
 service alone.
 Zhao, Li, Qu, Zhan, Zhang: "AITurbo: Unified Compute Allocation for Partial Predictable Training in Commodity
-Clusters", HPDC 2021. GPUs and CPU nodes are shared out together (`cpu_nodes.py`); a job has one or the other. Parameter
-servers, which the paper shares out as well, are left out.
+Clusters", HPDC 2021. CPUs and parameter servers, which the paper shares out as well, are left out.
 
 Optimus serves the shortest remaining time first, and gives GPUs where each saves the most time; jobs without a forecast
 come last. Peng, Bao, Chen, Wu, Guo: "Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning Clusters",
@@ -15,15 +14,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.extensions.cluster.jobs import JobState
 from ddlprof.extensions.cluster.machines import Allocation, Cluster, Level, Placement
 from ddlprof.extensions.cluster.packing import PriorityAllocator
-from ddlprof.extensions.cluster.policies.cpu_nodes import next_for_cpus
 from ddlprof.extensions.cluster.policies.las import Las, consolidated, held_by
-from ddlprof.extensions.cluster.policies.replay import Needs, scores
 from ddlprof.extensions.cluster.policy import Decision
 from ddlprof.extensions.cluster.speeds import Speeds
 
@@ -31,13 +28,24 @@ ROUND_S = 240.0
 _SLACK_S = 1e-3
 
 
+def scores(served: Sequence[str], beneficial: Sequence[str]) -> dict[str, float]:
+    """Borda's count, the lowest first: a job's position by attained service plus its position by marginal benefit, or
+    twice the former for jobs that are not in the list of the latter.
+
+    A GPU-second brings a job nearer to its end by one part in the GPU-seconds that it still needs, so benefit is the
+    order of what remains. That list is shorter where not all jobs are predictable: its positions are stretched over all
+    jobs, so that being predictable is by itself neither an advantage nor a drawback.
+    """
+    stretch = len(served) / len(beneficial) if beneficial else 1.0
+    benefit = {job_id: (place + 0.5) * stretch - 0.5 for place, job_id in enumerate(beneficial)}
+    return {job_id: place + benefit.get(job_id, place) for place, job_id in enumerate(served)}
+
+
 class Aiturbo(Las):
     """The queues of `Las`; without a predictable job it is `Las`.
 
     Once a round, and when a predictable job comes, the numbers of GPUs are chosen anew; in between they stay.
     """
-
-    uses_cpu_nodes = True
 
     def __init__(
         self, limit_gpu_h: float = 16.0, queues: float = 2.0, round_s: float = ROUND_S, restart_s: float = 30.0
@@ -52,8 +60,6 @@ class Aiturbo(Las):
         self._since_s: float | None = None
         self._predictable: set[str] = set()
         self._sizes: dict[str, int] = {}
-        self._staying: set[str] = set()
-        """The jobs on CPU nodes that leave the GPUs to others until they end, or until no job waits."""
         self._steps_s: dict[tuple[str, int], float] = {}
 
     def ordered(self, states: Sequence[JobState], times: RemainingTimes) -> list[JobState]:
@@ -74,7 +80,7 @@ class Aiturbo(Las):
         times = RemainingTimes(cluster, predictor, now_s, self._restart_s, self._steps_s)
         jobs: Sequence[JobState] = running
         given = held_by(running)
-        if queue or any(state.job.max_gpus is not None or _cpu_nodes(state) for state in running):
+        if queue or any(state.job.max_gpus is not None for state in running):
             jobs = self.ordered([*queue, *running], times)
             given = self._given(jobs, running, times)
         return Decision(given, self.next_fall_s(jobs, given, now_s))
@@ -83,86 +89,10 @@ class Aiturbo(Las):
         self, jobs: Sequence[JobState], running: Sequence[JobState], times: RemainingTimes
     ) -> dict[str, Allocation]:
         if self._are_sizes_due(jobs, times):
-            self._sizes = times.shared_out([state for state in jobs if not _cpu_nodes(state)])
-        if times.cluster.cpu_nodes and self.uses_cpu_nodes:
-            return self._on_either(jobs, running, times)
-        return self._on_gpus(jobs, {}, running, times)
-
-    def _on_either(
-        self, jobs: Sequence[JobState], running: Sequence[JobState], times: RemainingTimes
-    ) -> dict[str, Allocation]:
-        """GPUs in the order of the jobs, CPU nodes for those that are worth more there, and the CPU nodes left for
-        those that wait without a forecast, which lose nothing by them."""
-        cluster = times.cluster
-        held = {state.job.job_id: nodes for state in jobs if (nodes := _cpu_nodes(state))}
-        needs = self._needs_of(jobs, times)
-        self._staying &= held.keys() if any(state.allocation is None for state in jobs) else set()
-        on_cpus = {
-            each.job_id: held[each.job_id]
-            for each in needs
-            if each.cpu_s
-            and each.job_id in held
-            and (each.job_id in self._staying or _ends_there(each, held[each.job_id]))
-        }
-        given = self._on_gpus(jobs, on_cpus, running, times)
-        on_cpus |= {job_id: nodes for job_id, nodes in held.items() if job_id not in given}
-        while free := cluster.cpu_nodes - sum(on_cpus.values()):
-            best = next_for_cpus(needs, cluster.gpus, given, on_cpus, self._staying, free, self._restart_s)
-            if best is None:
-                break
-            job_id, nodes, stays = best
-            on_cpus[job_id] = nodes
-            if stays:
-                self._staying.add(job_id)
-            if job_id in given:
-                given = self._on_gpus(jobs, on_cpus, running, times)
-        for state in jobs:
-            steps = state.job.cpu_steps_s[: cluster.cpu_nodes - sum(on_cpus.values())]
-            waits = state.job.job_id not in given and state.job.job_id not in on_cpus
-            if waits and steps and times.samples(state) is None:
-                on_cpus[state.job.job_id] = 1 + steps.index(min(steps))
-        return given | {job_id: Allocation((), cpu_nodes=nodes) for job_id, nodes in on_cpus.items()}
-
-    def _on_gpus(
-        self,
-        jobs: Sequence[JobState],
-        on_cpus: Container[str],
-        running: Sequence[JobState],
-        times: RemainingTimes,
-    ) -> dict[str, Allocation]:
-        """GPUs for the jobs that are not on CPU nodes."""
-        rest = [state for state in jobs if state.job.job_id not in on_cpus]
-        if len(rest) < len(jobs):
-            running = [state for state in running if state.job.job_id not in on_cpus]
-        allocator = PriorityAllocator(times.cluster, running, rest, times.now_s)
-        wanted = {state.job.job_id: self._allocated(allocator, state, times) for state in rest}
+            self._sizes = times.shared_out(jobs)
+        allocator = PriorityAllocator(times.cluster, running, jobs, times.now_s)
+        wanted = {state.job.job_id: self._allocated(allocator, state, times) for state in jobs}
         return {job_id: allocation for job_id, allocation in wanted.items() if allocation is not None}
-
-    def _needs_of(self, jobs: Sequence[JobState], times: RemainingTimes) -> list[Needs]:
-        """What the jobs need, in their order."""
-        served = {state.job.job_id: place for place, state in enumerate(self.in_queues(jobs, times.now_s))}
-        return [self._needs(state, served[state.job.job_id], times) for state in jobs]
-
-    def _needs(self, state: JobState, served: int, times: RemainingTimes) -> Needs:
-        """What a job needs. One without a forecast gets no CPU nodes, and as much is thought to come as it had."""
-        job, held, samples, now_s = state.job, state.allocation, times.samples(state), times.now_s
-        begins_s = max(state.works_from_s - now_s, 0.0)
-        restart_s = self._restart_s if state.starts else 0.0
-        gpus = held.gpus if held is not None and held.gpus else self._size(state, times)
-        gpu_s = times.remaining_s(state, gpus)
-        is_new = state.first_gpus_s is None
-        if samples is None or samples <= job.batch or gpu_s == math.inf:
-            anew_s = 0.0 if is_new else math.inf
-            had_s = state.held_at(now_s) / gpus
-            return Needs(job.job_id, gpus, had_s, restart_s, served=served, anew_s=anew_s, is_known=False)
-        cpu_s = [samples / job.batch * step_s for step_s in job.cpu_steps_s]
-        anew_s = gpu_s * (1 + state.done_at(now_s) / samples) if is_new else math.inf
-        if held is None or held.cpu_nodes:
-            if anew_s < restart_s + gpu_s:
-                gpu_s, restart_s = anew_s, 0.0
-            cpu_restart_s = begins_s if held is not None else self._restart_s if state.starts else 0.0
-            return Needs(job.job_id, gpus, gpu_s, restart_s, cpu_s, cpu_restart_s, served, anew_s)
-        return Needs(job.job_id, gpus, samples / state.samples_per_s, begins_s, cpu_s, restart_s, served, anew_s)
 
     def _size(self, state: JobState, times: RemainingTimes) -> int:
         """The number of GPUs that it should get."""
@@ -197,8 +127,6 @@ class Aiturbo(Las):
 class Optimus(Aiturbo):
     """Jobs without a forecast, which the paper does not have, are served by attained service with the GPUs left
     over."""
-
-    uses_cpu_nodes = False
 
     def ordered(self, states: Sequence[JobState], times: RemainingTimes) -> list[JobState]:
         """The jobs in order of priority."""
@@ -309,13 +237,3 @@ class RemainingTimes:
             return self.predictor.step(state.job, placement, state.job.batch).step_s
         except DdlprofError:  # this number of GPUs cannot be predicted, so it is not chosen
             return math.inf
-
-
-def _cpu_nodes(state: JobState) -> int:
-    """The CPU nodes that a job holds."""
-    return state.allocation.cpu_nodes if state.allocation is not None else 0
-
-
-def _ends_there(job: Needs, nodes: int) -> bool:
-    """Whether a job ends sooner on the CPU nodes that it has than on GPUs, could it have these at once."""
-    return job.cpu_restart_s + job.cpu_s[nodes - 1] <= job.gpu_restart_s + job.gpu_s

@@ -70,10 +70,10 @@ class Las:
         # One loop, as it passes every job at every decision.
         limits, forgiven, ordered = self._limits, self._forgiven_gpu_s, []
         for state in states:
-            job, first_gpus_s = state.job, state.first_gpus_s
+            job, first_start_s = state.job, state.first_start_s
             attained = state.held_at(now_s) - forgiven.get(job.job_id, 0.0)
             queue = bisect.bisect_right(limits, attained + _SLACK_GPU_S)
-            started_s = math.inf if first_gpus_s is None else first_gpus_s
+            started_s = math.inf if first_start_s is None else first_start_s
             ordered.append((queue, started_s, job.submit_s, job.job_id, state))
         ordered.sort()  # the name decides before a state would be compared
         return [row[-1] for row in ordered]
@@ -83,7 +83,7 @@ class Las:
         limits, forgiven, first_s = self._limits, self._forgiven_gpu_s, math.inf
         for state in states:
             allocation = given.get(state.job.job_id)
-            if allocation is not None and allocation.gpus:
+            if allocation is not None:
                 attained = state.held_at(now_s) - forgiven.get(state.job.job_id, 0.0)
                 queue = bisect.bisect_right(limits, attained + _SLACK_GPU_S)
                 if queue < len(limits):

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any
 
-from ddlprof.base.units import count
 from ddlprof.extensions.cluster.policy import depends_on_seed
 from ddlprof.extensions.cluster.profile import ClusterProfile
 from ddlprof.extensions.cluster.simulation.metrics import ClusterUse, PolicyMetrics, Waited
@@ -64,7 +63,6 @@ class SimulationQuestion:
     arrivals: str
     notes: list[str]
     """What was left out or assumed, one sentence each."""
-    cpu_nodes: int = 0
     past: ClusterProfile | None = None
     """What the cluster that the jobs come from was like, as far as the trace tells; its GPUs are those simulated, or
     more where more were held at once."""
@@ -290,12 +288,6 @@ def assumed(setting: Setting, cases: Sequence[SimulationCase]) -> Iterator[str]:
         )
     if others and any(model is not None for model in setting.cluster.gpu_models):
         yield "GPU models tell which penalties count: on the best placement a job takes the time of its trace on each"
-    if setting.cluster.cpu_nodes:
-        able = sum(bool(job.cpu_steps_s) for job in setting.jobs)
-        yield (
-            f"{count(able, 'job')} may run on CPU nodes in place of GPUs, for as long as the trace or a run there says,"
-            " and do not wait then; of the policies here only aiturbo uses them"
-        )
     if setting.restart_s:
         yield f"a job that moves or starts again makes no progress for {setting.restart_s:g} s"
     if setting.draws_arrivals:
@@ -305,7 +297,7 @@ def assumed(setting: Setting, cases: Sequence[SimulationCase]) -> Iterator[str]:
         yield "policies that ask how long a job takes are told exactly, from its submission on"
     else:
         yield (
-            "the length of a predictable job is told once 0 % of it is done, times exp(x), x normal"
+            "the length of a predictable job is told from its submission on, times exp(x), x normal"
             f" with standard deviation {setting.pred_error:g}; that of others never"
         )
     if _are_alike(setting, cases):

@@ -75,7 +75,7 @@ def _side_by_side(data: SimulatedData, unit: words.TimeUnit) -> Section:
             _rows(columns, block.policies, unit),
         )
         for block in data.blocks
-        for what, columns in (("times", words.TIMES), ("GPUs and fairness", words.use(data.question)))
+        for what, columns in (("times", words.TIMES), ("GPUs and fairness", words.USE))
     ]
     return Section("policies", "Side by side", [*tables, tag("p", f"Bold: the best.{spread}")])
 
@@ -242,7 +242,7 @@ def _line(line: PolicyLine, points: Sequence[tuple[float, float]]) -> dict[str, 
 
 
 def _reading(data: SimulatedData) -> Section:
-    columns = (*words.TIMES, *words.use(data.question))
+    columns = (*words.TIMES, *words.USE)
     pairs: list[tuple[str, Content]] = [(column.head, column.words) for column in columns]
     return Section("reading", "How to read this page", facts(pairs))
 

@@ -50,18 +50,12 @@ USE = (
     Measure("gpu_hours", "GPU-h", "GPU-hours held, restarts included"),
     Measure("comm_gpu_hours", "COMM GPU-h", "those in exposed communication"),
     Measure("used", "IN USE", "share of all GPUs that was held, over the makespan", "%", 100),
-    Measure("cpu_used", "CPUS", "share of all CPU nodes that was held, over the makespan", "%", 100),
     Measure("stops", "STOPS", "how often jobs were stopped or moved", is_count=True),
     Measure("jain", "FAIRNESS", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
     Measure(
         "unfair", "WORSE OFF", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100
     ),
 )
-
-
-def use(question: SimulationQuestion) -> Sequence[Measure]:
-    """The figures of GPUs, CPU nodes where there are some, and fairness."""
-    return [each for each in USE if question.cpu_nodes or each.name != "cpu_used"]
 
 
 @dataclass(frozen=True)
@@ -140,8 +134,6 @@ def described(question: SimulationQuestion) -> Iterator[str]:
     yield f"{count(question.machines, 'machine')} in {count(question.racks, 'rack')}, {count(question.gpus, 'GPU')}"
     if question.gpu_models:
         yield listed(question.gpu_models)
-    if question.cpu_nodes:
-        yield count(question.cpu_nodes, "CPU node")
 
 
 def render(data: SimulatedData) -> str:
@@ -155,9 +147,9 @@ def render(data: SimulatedData) -> str:
     for block in data.blocks:
         lines += [*_labelled("Case", title(block))]
         lines += [*_labelled("Best", verdict(block, seeds, unit)), ""]
-        lines += [*_table(TIMES, block, unit), "", *_table(use(data.question), block, unit), ""]
+        lines += [*_table(TIMES, block, unit), "", *_table(USE, block, unit), ""]
     spread = f" ± standard deviation over {seeds} seeds." if seeds > 1 else ""
-    legend = "; ".join(f"{column.head} {column.words}" for column in (*TIMES, *use(data.question)))
+    legend = "; ".join(f"{column.head} {column.words}" for column in (*TIMES, *USE))
     lines += [*wrapped(f"{_BEST} the best.{spread} {legend}.", _WIDTH), ""]
     for note in data.question.notes:
         lines += _labelled("Note", note)

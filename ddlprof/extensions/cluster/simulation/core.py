@@ -16,7 +16,7 @@ from ddlprof.extensions.cluster.jobs import Forecaster, Job, JobOutcome, JobStat
 from ddlprof.extensions.cluster.machines import Allocation, Cluster
 from ddlprof.extensions.cluster.packing import FreeGpus, Running
 from ddlprof.extensions.cluster.policy import Decision, Policy
-from ddlprof.extensions.cluster.speeds import Speeds, StepTime, step_on
+from ddlprof.extensions.cluster.speeds import Speeds, StepTime
 
 _SAME_MOMENT_S = 1e-6
 """Events closer than this are at one moment. It is more than the rounding error of sums of seconds over years."""
@@ -81,8 +81,6 @@ class _Run:
     """Each job's place in the order of submission; ties are in the order of the input."""
     begin_s: float
     """The first submission, from which rounds are counted."""
-    free_cpus: int
-    """The CPU nodes that no job holds."""
     in_use: int = 0
     ends: list[tuple[float, int, str]] = field(default_factory=list)
     """A heap of (seconds, number of the start that ends then, job_id)."""
@@ -119,7 +117,6 @@ def simulate(
         idle=FreeGpus(cluster),
         rank={job.job_id: place for place, job in enumerate(arrivals)},
         begin_s=arrivals[0].submit_s if arrivals else 0.0,
-        free_cpus=cluster.cpu_nodes,
     )  # fmt: skip
     next_arrival, decision_s = 0, math.inf
     while next_arrival < len(arrivals) or run.queue or run.running:
@@ -185,7 +182,6 @@ def _end_due(run: _Run, now_s: float, until_s: float) -> int:
     while _next_end_s(run) <= until_s:
         state = run.running[heapq.heappop(run.ends)[2]]
         held_s, comm_s, by_dimension = state.held_at(now_s), state.comm_at(now_s), state.comm_dimensions_at(now_s)
-        held_cpu_s = state.held_cpu_at(now_s)
         _release(run, state)
         del run.running[state.job.job_id]
         run.outcomes.append(
@@ -199,7 +195,6 @@ def _end_due(run: _Run, now_s: float, until_s: float) -> int:
                 waited_s=state.waited_s,
                 ideal_s=_ideal_s(run, state.job),
                 comm_dimensions=by_dimension,
-                held_cpu_s=held_cpu_s,
             )
         )
     return len(run.outcomes) - before
@@ -276,8 +271,7 @@ def _is_held(wanted: Allocation, state: JobState) -> bool:
     if held is None or wanted is held:
         return held is not None
     asked = state.job.batch
-    is_same = wanted.parts == held.parts and wanted.cpu_nodes == held.cpu_nodes
-    return is_same and (wanted.batch or asked) == (held.batch or asked)
+    return wanted.parts == held.parts and (wanted.batch or asked) == (held.batch or asked)
 
 
 def _lend(run: _Run, state: JobState, now_s: float) -> None:
@@ -290,7 +284,7 @@ def _lend(run: _Run, state: JobState, now_s: float) -> None:
 def _stop(run: _Run, state: JobState, now_s: float) -> None:
     done = state.done_at(now_s)
     run.livelock.stopped(done > state.done_samples)
-    state.done_samples, state.held_gpu_s, state.held_cpu_s = done, state.held_at(now_s), state.held_cpu_at(now_s)
+    state.done_samples, state.held_gpu_s = done, state.held_at(now_s)
     state.comm_gpu_s, state.comm_dimensions = state.comm_at(now_s), state.comm_dimensions_at(now_s)
     _release(run, state)
     state.allocation, state.samples_per_s, state.comm_share, state.changed_s = None, 0.0, 0.0, now_s
@@ -299,7 +293,6 @@ def _stop(run: _Run, state: JobState, now_s: float) -> None:
 def _release(run: _Run, state: JobState) -> None:
     if state.allocation is not None:
         run.in_use -= state.allocation.gpus
-        run.free_cpus += state.allocation.cpu_nodes
         run.idle.release(state.allocation)
 
 
@@ -309,15 +302,11 @@ def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None
     _check(run, job, wanted, batch)
     run.idle.take(wanted)
     run.in_use += wanted.gpus
-    run.free_cpus -= wanted.cpu_nodes
-    step = _sound(step_on(run.predictor, job, run.cluster, wanted), job)
+    step = _sound(run.predictor.step(job, run.cluster.placement(wanted), batch), job)
     state.waited_s += max(now_s - state.changed_s, 0.0)
     state.changed_s = state.assigned_s = now_s
     state.samples_per_s = batch / step.step_s
     restart_s = run.restart_s if state.starts else 0.0
-    is_first = state.first_gpus_s is None and wanted.gpus > 0
-    if is_first and state.done_samples < restart_s * state.samples_per_s:
-        state.done_samples = restart_s = 0.0
     state.works_from_s = now_s + restart_s
     state.comm_share = step.comm_s / step.step_s
     state.dimension_shares = {name: seconds / step.step_s for name, seconds in (step.dimensions or {}).items()}
@@ -325,8 +314,6 @@ def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None
     state.starts += 1
     if state.first_start_s is None:
         state.first_start_s = now_s
-    if is_first:
-        state.first_gpus_s = now_s
     run.queue.pop(job.job_id, None)
     run.running.pop(job.job_id, None)
     run.running[job.job_id] = state
@@ -336,12 +323,6 @@ def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None
 
 
 def _check(run: _Run, job: Job, wanted: Allocation, batch: int) -> None:
-    if wanted.cpu_nodes:
-        if wanted.parts or batch != job.batch or not 0 < wanted.cpu_nodes <= run.free_cpus:
-            raise UserError(
-                f"the policy gave job {job.job_id} CPU nodes that are not free, or not them alone: {wanted}"
-            )
-        return
     machines = [index for index, _ in wanted.parts]
     free = run.idle.by_machine
     is_there = (

@@ -44,21 +44,16 @@ class PolicyMetrics:
     """The share of jobs with a finish-time fairness above 1: an equal share of the cluster would have been better for
     them."""
     wait_longest_s: float = 0.0
-    """The most seconds that a job was without GPUs, or CPU nodes in their place."""
-    cpu_node_hours: float = 0.0
-    """The hours of CPU nodes held by jobs, restarts included."""
-    cpu_used: float | None = None
-    """The share of the CPU nodes that was held, over the makespan; None: there are none."""
+    """The most seconds that a job was without GPUs."""
 
 
-def summary(simulated: Simulated, gpus: int, cpu_nodes: int = 0) -> PolicyMetrics:
-    """The metrics of a simulation of a cluster with so many GPUs and CPU nodes. At least one job has ended."""
+def summary(simulated: Simulated, gpus: int) -> PolicyMetrics:
+    """The metrics of a simulation of a cluster with so many GPUs. At least one job has ended."""
     outcomes = simulated.outcomes
     completion = _column([outcome.completion_s for outcome in outcomes])
     waited = _column([outcome.waited_s for outcome in outcomes])
     makespan_s = max(each.end_s for each in outcomes) - min(each.job.submit_s for each in outcomes)
     held_s = sum(outcome.held_gpu_s for outcome in outcomes)
-    held_cpu_s = sum(outcome.held_cpu_s for outcome in outcomes)
     shares = fairness(outcomes, gpus)
     slow = slowdowns(outcomes)
     return PolicyMetrics(
@@ -78,8 +73,6 @@ def summary(simulated: Simulated, gpus: int, cpu_nodes: int = 0) -> PolicyMetric
         worst_fairness=None if shares is None else float(shares.max()),
         unfair=None if shares is None else float((shares > 1).mean()),
         wait_longest_s=float(waited.max()),
-        cpu_node_hours=held_cpu_s / _HOUR_S,
-        cpu_used=held_cpu_s / (cpu_nodes * makespan_s) if cpu_nodes else None,
     )
 
 
@@ -190,7 +183,6 @@ class SimulatedJob:
     stops: int
     comm_dimensions: str | None = None
     """`comm_gpu_hours` by the dimension of its layout, as `tensor=1.5;data=0.2`."""
-    cpu_node_hours: float = 0.0
 
 
 JOB_COLUMNS = tuple(field.name for field in fields(SimulatedJob))
@@ -218,7 +210,6 @@ def job_rows(simulated: Simulated, gpus: int) -> list[SimulatedJob]:
             stops=outcome.starts - 1,
             comm_dimensions=";".join(f"{name}={gpu_s / _HOUR_S:.6g}" for name, gpu_s in outcome.comm_dimensions.items())
             or None,
-            cpu_node_hours=outcome.held_cpu_s / _HOUR_S,
         )
         for place, outcome in enumerate(outcomes)
     ]

@@ -122,7 +122,7 @@ def run_case(
     return CaseResult(
         case=case,
         offered_load=offered_load(jobs, setting.cluster),
-        summary=summary(simulated, setting.cluster.gpus, setting.cluster.cpu_nodes),
+        summary=summary(simulated, setting.cluster.gpus),
         over_time=over_time(simulated),
         completion_cdf=completion_cdf(simulated),
         longest_waits=longest_waits(simulated),

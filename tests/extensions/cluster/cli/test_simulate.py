@@ -52,39 +52,6 @@ def test_files_say_the_same_as_standard_output(
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_cpu_nodes_are_used_and_their_use_is_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text("job_id,submit_s,gpus,duration_s,cpu_duration_s\na,0,1,3600,36000\nb,0,1,7200,9000\n")
-    words = {"trace": str(trace), "cluster": "1x1", "policy": "fifo,aiturbo"}
-    assert (
-        simulate(monkeypatch, "--cpu-nodes", "2", "-o", "-", "-o", "x.json", "-o", "x.html", "-o", "out/", **words) == 0
-    )
-    table = capsys.readouterr().out
-    assert "2 CPU nodes" in table
-    assert "CPUS %" in table
-    assert "CPUS" in (tmp_path / "x.html").read_text(encoding="utf-8")
-    data = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
-    fifo, aiturbo = (line["figures"] for line in data["blocks"][0]["policies"])
-    assert data["question"]["cpu_nodes"] == 2
-    assert fifo["cpu_used"]["mean"] == 0
-    # a has the GPU for an hour, in which a node does two fifths of b, which then goes on there.
-    assert aiturbo["completion_mean_s"]["mean"] == pytest.approx((3600 + 3600 + 30 + 0.6 * 7200) / 2)
-    assert aiturbo["cpu_used"]["mean"] == pytest.approx(3600 / (2 * 7950))
-    assert aiturbo["cpu_node_hours"]["mean"] == pytest.approx(1)
-    with (tmp_path / "out/jobs.csv").open(encoding="utf-8", newline="") as file:
-        hours = {(row["policy"], row["job_id"]): float(row["cpu_node_hours"]) for row in csv.DictReader(file)}
-    assert hours == {("fifo", "a"): 0, ("fifo", "b"): 0, ("aiturbo", "a"): 0, ("aiturbo", "b"): pytest.approx(1)}
-    assert simulate(monkeypatch, **words) == 0
-    assert "CPU" not in capsys.readouterr().out
-
-
-def test_cpu_nodes_for_nobody_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate(monkeypatch, "--cpu-nodes", "2") == 2
-    assert "no job can run there: give a column cpu_duration_s" in capsys.readouterr().err
-
-
 def test_gpus_have_their_names_in_the_catalogue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

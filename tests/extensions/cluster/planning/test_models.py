@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from ddlprof.extensions.cluster.penalties import PenalisedSpeeds, shipped_penalt
 from ddlprof.extensions.cluster.planning.models import with_known_models
 from ddlprof.extensions.cluster.policy import policy_factory
 from ddlprof.extensions.cluster.simulation.core import simulate
-from ddlprof.recommender import Measurement, Workload
-from ddlprof.recommender.workload import workload_text
 
 CLUSTER = parse_cluster("2x4")
 TRACE = [
@@ -47,34 +44,6 @@ def test_a_job_takes_the_time_of_the_trace_on_what_it_asks_for_and_less_on_more(
 def test_it_asks_for_more_than_was_thought(tmp_path: Path) -> None:
     jobs, _ = known(tmp_path, "LM,1x20=0.10;2x40=0.11,1,20,20")
     assert (jobs[0].fewest_gpus, jobs[0].most_gpus, jobs[0].batch) == (1, 2, 20)
-
-
-def on_nodes(tmp_path: Path, cpu_run: str, trace: list[Job] = TRACE) -> list[Job]:
-    line = f"LM,1x20=0.10;1x40=0.18;2x40=0.11,8,20,320,{cpu_run}"
-    (tmp_path / "models.csv").write_text(f"name,run,max_gpus,min_batch,max_batch,cpu_run\n{line}\n")
-    otherwise = PenalisedSpeeds(CLUSTER, shipped_penalties())
-    return with_known_models(tmp_path / "models.csv", trace, CLUSTER, otherwise)[0]
-
-
-def test_steps_on_cpu_nodes_are_those_measured(tmp_path: Path) -> None:
-    """With the batch of the job, on as many nodes as were measured."""
-    lm, other = on_nodes(tmp_path, "1x20=2.0;1x40=3.6;2x40=2.3")
-    assert lm.batch == 20
-    assert lm.cpu_steps_s == pytest.approx((2.0, 1.5), rel=0.1)
-    assert other.cpu_steps_s == ()
-
-
-def test_without_a_run_on_a_cpu_the_trace_tells(tmp_path: Path) -> None:
-    trace = [replace(TRACE[0], cpu_steps_s=(7.0,)), TRACE[1]]
-    lm, _ = on_nodes(tmp_path, "", trace)
-    assert lm.samples / lm.batch * lm.cpu_steps_s[0] == pytest.approx(7 * (TRACE[0].ideal_s or 0))
-
-
-def test_a_run_on_a_gpu_is_none_on_a_cpu(tmp_path: Path) -> None:
-    measured = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=20, step_s=0.1)
-    (tmp_path / "lm.json").write_text(workload_text(Workload("LM", measurements=[measured])))
-    with pytest.raises(UserError, match=r"LM: cpu_run was measured on g4dn.12xlarge: give a run on a CPU"):
-        on_nodes(tmp_path, "lm.json")
 
 
 def test_no_job_has_such_a_model(tmp_path: Path) -> None:

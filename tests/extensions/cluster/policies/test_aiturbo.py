@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.cluster.jobs import Job, JobOutcome, JobState, forecasts
 from ddlprof.extensions.cluster.machines import Allocation, Placement, parse_cluster
-from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes
+from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes, scores
 from ddlprof.extensions.cluster.policies.las import Las
-from ddlprof.extensions.cluster.policies.replay import scores
 from ddlprof.extensions.cluster.policy import Policy
 from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import StepTime

@@ -75,8 +75,8 @@ def test_a_starved_job_is_promoted() -> None:
 
 def test_a_promotion_is_at_its_time() -> None:
     """Nothing else happens then."""
-    held = JobState(job("old", 0, 4, 1e6), changed_s=100.0, held_gpu_s=7200.0, first_gpus_s=0.0)
-    new = JobState(job("new", 1, 4, 1e6), changed_s=100.0, allocation=Allocation(((0, 4),)), first_gpus_s=100.0)
+    held = JobState(job("old", 0, 4, 1e6), changed_s=100.0, held_gpu_s=7200.0, first_start_s=0.0)
+    new = JobState(job("new", 1, 4, 1e6), changed_s=100.0, allocation=Allocation(((0, 4),)), first_start_s=100.0)
     las = Las(limit_gpu_h=1, promote=0.25)
     first = las.decide(100.0, [held], [new], parse_cluster("1x4"), AsMeasured())
     assert (set(first.allocations), first.wake_s) == ({"new"}, 100.0 + 0.25 * 1800)

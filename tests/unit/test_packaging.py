@@ -126,8 +126,6 @@ def test_what_the_wheel_imports_is_declared_and_used() -> None:
         "parquet",
         "metrics",
         "otel",
-        "dask",
-        "ray",
         "optuna",
         "wandb-sweeps",
         "tensorboard",

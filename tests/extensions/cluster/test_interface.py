@@ -8,7 +8,7 @@ from tests.unit.test_interface import options_of_room
 OPTIONS = {
     "cluster": "--help",
     "cluster simulate": (
-        "--arrivals --cluster --format --help --jobs-limit --learned --load --models --on --out --penalties"
+        "--arrivals --cluster --format --help --jobs-limit --learned --load --models --out --penalties"
         " --policy --pred-error --predictable --restart --seed --too-large --trace --workers -o"
     ),
     "cluster advise": (

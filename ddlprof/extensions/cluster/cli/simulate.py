@@ -95,9 +95,6 @@ _Models = Annotated[
     typer.Option(metavar="FILE", help="Models of the trace with their runs, as for ddlprof elastic: may be scaled."),
 ]
 _Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes at the same time [one a core].")]
-_On = Annotated[
-    str | None, typer.Option(metavar="WHERE", help="On a cluster: dask, dask:ADDRESS, ray or ray:ADDRESS [here].")
-]
 
 
 def simulate(
@@ -118,7 +115,6 @@ def simulate(
     models: _Models = None,
     learned: LearnedFileInShortHelp = None,
     workers: _Workers = None,
-    on: _On = None,
     out: Out = None,
     format: Annotated[
         str | None, format_option(FORMATS, _FOLDERS, "; csv: summary.csv, jobs.csv and use.csv in -o DIR/")
@@ -132,7 +128,6 @@ def simulate(
     from ddlprof.extensions.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.extensions.cluster.planning.models import with_known_models
     from ddlprof.extensions.cluster.report.data import build
-    from ddlprof.extensions.cluster.sweep.elsewhere import on_cluster
     from ddlprof.extensions.cluster.sweep.run import Setting, run_cases
 
     asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
@@ -150,9 +145,8 @@ def simulate(
         draws_arrivals=arrivals is Arrivals.poisson,
         keeps_jobs=destinations.path_of("csv") is not None,
     )  # fmt: skip
-    with on_cluster(on), progress("simulating") as advance, _job_file(destinations.path_of("csv")) as without_jobs:
-        few = len(jobs) * len(asked) <= _QUICK
-        processes = workers or (None if on else 1 if few else -1)  # of which -1 is one on each core
+    with progress("simulating") as advance, _job_file(destinations.path_of("csv")) as without_jobs:
+        processes = workers or (1 if len(jobs) * len(asked) <= _QUICK else -1)  # -1 is one on each core
         results = [without_jobs(result) for result in run_cases(setting, asked, processes, advance)]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, destinations)

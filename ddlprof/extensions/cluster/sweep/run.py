@@ -59,9 +59,9 @@ def run_cases(
 ) -> Iterator[CaseResult]:
     """Yields the results in the order of the cases.
 
-    `workers` is the number of processes (-1: one for each core; None: as `joblib.parallel_config` says, which also
-    reaches Dask and Ray). Backends without generators, such as Ray's, return all results at the end. `progress` is
-    called with the number of jobs of all cases that have ended, and the number of all.
+    `workers` is the number of processes (-1: one for each core; None: as `joblib.parallel_config` says). Backends
+    without generators, such as Ray's, return all results at the end. `progress` is called with the number of jobs of
+    all cases that have ended, and the number of all.
 
     Raises `UserError` as `run_case` does, and if a process dies.
     """

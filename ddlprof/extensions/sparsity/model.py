@@ -77,39 +77,6 @@ class LayerCounts:
 
 
 @dataclass
-class LstmSeen:
-    """The shape of an LSTM that the script called with gradients, for timing such an LSTM elsewhere."""
-
-    name: str
-    input_size: int
-    hidden_size: int
-    num_layers: int
-    batch: int
-    length: int
-    """The number of time steps in a sequence."""
-    dropout: float = 0.0
-    bidirectional: bool = False
-    projected: bool = False
-    packed: bool = False
-
-
-@dataclass(frozen=True)
-class LstmTiming:
-    """Seconds of one forward and backward of an LSTM of the script's shape on this machine."""
-
-    name: str
-    shape: str
-    dropout: float
-    """The share of all inputs and hidden states that the LSTMs with dropout drop."""
-    torch_s: float
-    """Seconds of torch.nn.LSTM, with its own dropout between layers, but without recurrent dropout, which it does not
-    offer."""
-    random_s: float
-    """Seconds of the code for structured dropout if it drops different neurons for each sample."""
-    structured_s: float
-
-
-@dataclass
 class StepCounts:
     """The multiply-adds of all layers in one counted step."""
 
@@ -129,14 +96,11 @@ class SparsityCounts:
     """The steps of the whole training that were watched."""
     steps: list[StepCounts] = field(default_factory=list)
     layers: list[LayerCounts] = field(default_factory=list)
-    lstms: list[LstmSeen] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     """Names of layers that exist but whose calls were not seen."""
     compiled: bool = False
     """Whether torch.compile was used."""
     device: str = ""
-    threads: int = 1
-    """The number of torch's threads in the script."""
     notes: list[str] = field(default_factory=list)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 
 from ddlprof.base.text import text_of
-from ddlprof.base.units import NOT_KNOWN, scale_for, tenths_of_percent, times
+from ddlprof.base.units import NOT_KNOWN, tenths_of_percent, times
 from ddlprof.extensions.sparsity.analysis.hints import hints, missing, realisable
 from ddlprof.extensions.sparsity.analysis.potential import LayerPotential, Potential, Products, speedups
-from ddlprof.extensions.sparsity.model import LstmTiming, SparsityCounts
+from ddlprof.extensions.sparsity.model import SparsityCounts
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.table import Table, fields
 from ddlprof.report.text import aligned, labelled
@@ -33,7 +31,7 @@ _HEADS = (
 _NUMBERS = range(3, len(_HEADS))
 
 
-def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[LstmTiming] | None) -> str:
+def as_json(name: str, counts: SparsityCounts, found: Potential) -> str:
     """The whole result; null for what was not measured."""
     steps = [
         {"step": step, "backward_speedup": backward, "iteration_speedup": iteration}
@@ -51,8 +49,6 @@ def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[L
             "hints": hints(found),
             "realisable": realisable(found),
             "notes": missing(counts),
-            "lstms": [asdict(each) for each in counts.lstms],
-            "lstm_timings": None if timings is None else [asdict(each) for each in timings],
         }
     )
 
@@ -65,7 +61,7 @@ def _times(factor: float | None) -> str:
     return NOT_KNOWN if factor is None else times(factor)
 
 
-def as_table(name: str, counts: SparsityCounts, found: Potential, timings: Sequence[LstmTiming] = ()) -> str:
+def as_table(name: str, counts: SparsityCounts, found: Potential) -> str:
     """The text with the layers, their sum, and a conclusion."""
     total = found.total
     head = (
@@ -79,7 +75,6 @@ def as_table(name: str, counts: SparsityCounts, found: Potential, timings: Seque
     lines += _labelled("Trend", *_trend(counts))
     lines += _labelled("Hint", *hints(found))
     lines += _labelled("Today", *realisable(found))
-    lines += _labelled("LSTM", *map(_compared, timings))
     lines += _labelled("Note", *missing(counts))
     return text_of(lines)
 
@@ -100,20 +95,6 @@ def _explanation() -> str:
         "zeros of the inputs (x) and of the gradients of the outputs (dy); the share of the multiply-adds (MACs) of"
         " forward, data gradient and weight gradient that they make unnecessary; how many times as fast both products"
         " of backward, and all three, would be if these took no time"
-    )
-
-
-def _compared(timing: LstmTiming) -> str:
-    """A sentence on the fastest LSTM here, even where it is not the one of ddlprof."""
-    seconds = {"torch.nn.LSTM": timing.torch_s, "structured": timing.structured_s, "random": timing.random_s}
-    fastest = min(seconds, key=lambda name: seconds[name])
-    ours = "ddlprof.nn.StructuredDropoutLSTM"
-    best = {"structured": ours, "random": f"{ours} with structured=False"}.get(fastest, fastest)
-    scale = scale_for(timing.torch_s)
-    return (
-        f"{timing.name} ({timing.shape}), forward and backward: torch.nn.LSTM {scale.time(timing.torch_s)}; dropping"
-        f" {100 * timing.dropout:.0f} % of inputs and hidden states: structured {scale.time(timing.structured_s)},"
-        f" random in the same code {scale.time(timing.random_s)}. The fastest here is {best}"
     )
 
 

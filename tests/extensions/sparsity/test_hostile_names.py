@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddlprof.extensions.sparsity import report
 from ddlprof.extensions.sparsity.analysis.potential import potential
-from ddlprof.extensions.sparsity.model import LayerCounts, LstmTiming, SparsityCounts, StepCounts
+from ddlprof.extensions.sparsity.model import LayerCounts, SparsityCounts, StepCounts
 from tests.unit.cli.test_hostile_names import shows_names
 
 
@@ -15,5 +15,4 @@ def test_layers() -> None:
 def layers(name: str) -> str:
     layer = LayerCounts(name, name, name, calls=1, inputs=1, forward_macs=1, before=[name], after=[name])
     counts = SparsityCounts(2, [StepCounts(0)], [layer], unseen=[name], notes=[name])
-    timing = LstmTiming(name, name, 0.5, 1.0, 1.0, 1.0)
-    return report.as_table(name, counts, potential(counts), [timing])
+    return report.as_table(name, counts, potential(counts))

@@ -9,7 +9,7 @@ from ddlprof.extensions.sparsity.report import TABLE
 from tests.unit.test_interface import options_of_room
 
 OPTIONS = {
-    "sparsity": "--every --format --help --max-steps --module --out --try-structured -m -o",
+    "sparsity": "--every --format --help --max-steps --module --out -m -o",
 }
 
 

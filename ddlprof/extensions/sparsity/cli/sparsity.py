@@ -12,7 +12,7 @@ from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.model.options import DISABLE_VARIABLE
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.sparsity.model import LstmTiming, SparsityCounts
+    from ddlprof.extensions.sparsity.model import SparsityCounts
     from ddlprof.launch.target import PythonCommand
 
 
@@ -27,10 +27,6 @@ def sparsity(
     every: Annotated[int, typer.Option(metavar="K", min=1, help="Count one step of K.")] = 10,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS, besides="; csv has the layers")] = None,
-    try_structured: Annotated[
-        bool,
-        typer.Option("--try-structured", help="Time LSTMs of the script's shapes with structured dropout afterwards."),
-    ] = False,
 ) -> None:
     """Run a training script and count the multiply-adds that zeros make unnecessary, layer by layer.
 
@@ -47,10 +43,7 @@ def sparsity(
         become(command.target, None, command.options)
 
     def show(counts: SparsityCounts | None) -> None:
-        timings, refused = _timings(counts) if try_structured and counts is not None and counts.steps else (None, [])
-        if counts is not None:
-            counts.notes += refused
-        _report(command.target.name, counts, timings, destinations, to_stderr=not out)
+        _report(command.target.name, counts, destinations, to_stderr=not out)
 
     raise typer.Exit(launch.run(command, max_steps, every, show))
 
@@ -69,21 +62,7 @@ def _command(script: str, args: list[str], module: bool) -> PythonCommand:
     return command
 
 
-def _timings(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
-    from ddlprof.cli.screen import progress
-    from ddlprof.extensions.sparsity.launch import time_lstms
-
-    if not counts.lstms:
-        return [], [
-            "no torch.nn.LSTM was called in the first counted step, so there is none to try structured dropout on"
-        ]
-    with progress("timing LSTMs", at_once=True):
-        return time_lstms(counts)
-
-
-def _report(
-    name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, destinations: Wanted, *, to_stderr: bool
-) -> None:
+def _report(name: str, counts: SparsityCounts | None, destinations: Wanted, *, to_stderr: bool) -> None:
     from ddlprof.base.errors import complain
     from ddlprof.extensions.sparsity.analysis.potential import potential
     from ddlprof.extensions.sparsity.report import TABLE, as_json, as_table
@@ -93,8 +72,8 @@ def _report(
         return
     destinations.write(
         {
-            "table": lambda found: as_table(name, counts, found, timings or []),
-            "json": lambda found: as_json(name, counts, found, timings),
+            "table": lambda found: as_table(name, counts, found),
+            "json": lambda found: as_json(name, counts, found),
             "csv": lambda found: TABLE.csv(found.layers),
         },
         potential(counts),

@@ -23,7 +23,6 @@ from ddlprof.extensions.sparsity.collect.layers import (
     all_modules,
     call_of,
     empty_counts,
-    lstm_seen,
     named_layers,
     needs_of,
     tensor_in,
@@ -148,15 +147,12 @@ class Counting:
             lineage.mark_mask(output)
 
     def _forward(self, name: str, module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        given = args[0] if args else next(iter(kwargs.values()), None)
-        x, y = tensor_in(given), tensor_in(output)
+        x, y = tensor_in(args[0] if args else next(iter(kwargs.values()), None)), tensor_in(output)
         if x is None or y is None or not y.requires_grad or not x.numel() or not y.numel():
             return
         layer = self._by_name.get(name) or self._add(empty_counts(name, module))
         if self._first:
             self._look_at_graph(layer, x, y)
-            if isinstance(module, nn.LSTM) and not any(each.name == name for each in self._counts.lstms):
-                self._counts.lstms.append(lstm_seen(name, module, x, packed=x is not given))
         self._await_gradient(_Call(layer, module, (x.shape, y.shape), needs_of(module, x, layer.mask_known)), x, y)
 
     def _linear(self, name: str, weight: Any, x: Any, y: Any) -> None:
@@ -271,7 +267,6 @@ class Counting:
         looked_at = any(sums is self._sums for sums, *_ in self._looked_at[-1:])
         if looked_at:
             self._counts.steps.append(self._sums)
-            self._counts.threads = torch.get_num_threads()
         return looked_at
 
     def _look_at_both(self, seen: _Call, dy: Any) -> None:

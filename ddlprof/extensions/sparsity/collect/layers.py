@@ -21,7 +21,7 @@ from ddlprof.extensions.sparsity.collect.products import (
     Needs,
     RecurrentCall,
 )
-from ddlprof.extensions.sparsity.model import LayerCounts, LstmSeen
+from ddlprof.extensions.sparsity.model import LayerCounts
 from ddlprof.torch_private.modules import COMPILED_CALL, COMPILED_WRAPPER_HOLDS, MODULES
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -118,25 +118,6 @@ def _recurrent(module: Any, x_shape: Any, needs: Needs) -> RecurrentCall:
     deeper = (module.num_layers - 1) * directions * steps * directions * out * gates
     projection = module.num_layers * directions * steps * module.proj_size * module.hidden_size
     return RecurrentCall(x_shape[-1], directions * gates, recurrent + deeper + projection, needs)
-
-
-def lstm_seen(name: str, module: Any, x: Any, packed: bool) -> LstmSeen:
-    """The shape of one call of an LSTM. `packed`: whether the input was a packed sequence."""
-    batch, length = (1, x.shape[0]) if x.dim() == 2 else tuple(x.shape[:2])
-    if x.dim() > 2 and not module.batch_first:
-        batch, length = length, batch
-    return LstmSeen(
-        name,
-        module.input_size,
-        module.hidden_size,
-        module.num_layers,
-        batch,
-        length,
-        float(module.dropout),
-        module.bidirectional,
-        bool(module.proj_size),
-        packed,
-    )
 
 
 def tensor_in(value: Any) -> Any:

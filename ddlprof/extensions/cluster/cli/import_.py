@@ -20,22 +20,17 @@ class HistoryKind(str, Enum):
 
     sacct = "sacct"
     kubernetes = "kubernetes"
-    philly = "philly"
-    helios = "helios"
-    alibaba = "alibaba"
     csv = "csv"
 
 
 _Files = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE...", help="What the scheduler printed, or the published file; - is standard input."),
+    typer.Argument(metavar="FILE...", help="What the scheduler printed; - is standard input."),
 ]
 
 
 def import_history(
-    kind: Annotated[
-        HistoryKind, typer.Argument(metavar="KIND", help="sacct, kubernetes, philly, helios, alibaba or csv.")
-    ],
+    kind: Annotated[HistoryKind, typer.Argument(metavar="KIND", help="sacct, kubernetes or csv.")],
     file: _Files,
     columns: Annotated[
         str | None,

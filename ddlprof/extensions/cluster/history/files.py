@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ddlprof.base.errors import UserError, naming
 from ddlprof.base.reading import ReadingError, parse_json, read_text, text_of
-from ddlprof.extensions.cluster.history.past import PastJob
 
 MAX_FILE_BYTES = 1 << 30
-"""The largest file that is read. The largest published table that is needed has 113 MB."""
+"""The largest file that is read."""
 MOST_VALUES = 20_000_000
 """The most values of a JSON file: those of some 60,000 pods, in 2 GB of memory."""
 MOST_ROWS = 4_000_000
@@ -54,16 +53,16 @@ def require_few(row: int) -> None:
         raise Wrong(f"more than {MOST_ROWS:,} jobs are not read: name a file with a part of them")
 
 
-def rows(path: Path, text: str, header: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a CSV text as (line, cells by column). `header`: the columns of a text that has no line of them."""
+def rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a CSV text as (line, cells by column). Raises UserError with file and line."""
     reader = csv.reader(lines(text), strict=True)
-    columns = header
+    columns: list[str] = []
     row = 0
     try:
         for cells in reader:
             if not cells:
                 continue
-            if columns is None:
+            if not columns:
                 columns = [cell.strip() for cell in cells]
                 continue
             row += 1
@@ -75,27 +74,11 @@ def rows(path: Path, text: str, header: Sequence[str] | None = None) -> Iterator
         raise UserError(f"{path}, line {reader.line_num}: {error}") from None
 
 
-def jobs_in(
-    path: Path, text: str, job_of: Callable[[dict[str, str]], PastJob], needed: Sequence[str], what: str
-) -> list[PastJob]:
-    """The jobs of a CSV text, one a row. Raises UserError with file and line, also for one without a column that is
-    needed; `what` says which file was expected."""
-    jobs: list[PastJob] = []
-    for line, row in rows(path, text):
-        if not jobs and (missing := [name for name in needed if name not in row]):  # rows have the columns of the first
-            raise UserError(f"{path}, line 1: no column {missing[0]}; expected is {what}")
-        with naming(f"{path}, line {line}"):
-            jobs.append(job_of(row))
-    return jobs
-
-
-def cell_number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
-    """The number in a cell, not below 0. Raises Wrong; an empty cell is `default`, if there is one."""
+def cell_number(row: Mapping[str, str], name: str) -> float:
+    """The number in a cell, 0 for an empty one. Raises Wrong for what is no number, or below 0."""
     text = row.get(name, "")
-    if not text and default is not None:
-        return default
     try:
-        value = float(text)
+        value = float(text or 0)
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e15:

@@ -76,11 +76,11 @@ def _job(row: Mapping[str, str], number: str) -> PastJob:
     return PastJob(
         job_id=row.get("job_id") or number,
         submit_s=submit_s,
-        gpus=cell_number(row, "gpus", 0.0),
+        gpus=cell_number(row, "gpus"),
         start_s=start_s,
         end_s=end_s,
         held_s=held_s,
-        nodes=int(cell_number(row, "nodes", 0.0)) or None,
+        nodes=int(cell_number(row, "nodes")) or None,
         state=row.get("state", ""),
         user=row.get("user", ""),
         name=row.get("name", ""),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.cluster.history import alibaba, helios, kubernetes, named, philly, sacct
+from ddlprof.extensions.cluster.history import kubernetes, named, sacct
 from ddlprof.extensions.cluster.history.past import KeptHistory, PastJob, kept, with_unique_names
 
 
@@ -29,15 +28,8 @@ def read_history(
 
 
 def _read(kind: str, paths: Sequence[Path], columns: Mapping[str, str]) -> tuple[list[PastJob], Mapping[str, int]]:
-    if kind == "alibaba":
-        return alibaba.read(paths)
     if kind == "kubernetes":
         return kubernetes.read(paths)
     if kind == "sacct":
         return sacct.read(paths)
-    readers: dict[str, Callable[[Path], list[PastJob]]] = {
-        "philly": philly.read,
-        "helios": helios.read,
-        "csv": partial(named.read, named=columns),
-    }
-    return [job for path in paths for job in readers[kind](path)], {}
+    return [job for path in paths for job in named.read(path, columns)], {}

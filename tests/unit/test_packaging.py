@@ -127,7 +127,6 @@ def test_what_the_wheel_imports_is_declared_and_used() -> None:
         "metrics",
         "otel",
         "optuna",
-        "wandb-sweeps",
         "tensorboard",
         "wandb",
         "mlflow",

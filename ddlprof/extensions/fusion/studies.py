@@ -1,4 +1,4 @@
-"""The trials of a study elsewhere (Optuna, Ray Tune, W&B), several at once as one training, and told together."""
+"""The trials of a study elsewhere (Optuna), several at once as one training, and told together."""
 
 from __future__ import annotations
 
@@ -48,12 +48,11 @@ def ask_tell(
 ) -> list[Trial]:
     """Trains `trials` trials of a study, `at_once` of them as one, and tells the study of these together.
 
-    `study` is a study of Optuna with `space`, a function of its trial that returns the values of ours; or a searcher of
-    Ray Tune; or a sweep configuration of W&B; or dicts of values, such as scikit-learn's ParameterGrid. Values have the
-    names of `ddlprof fuse --sweep`. Trials that cannot share a training, such as those of other shapes, are trained
-    one after another. The study is told the `objective`: `loss`, `eval_loss` or `metric`, by default `eval_loss`, or
-    `loss` where there is neither an evaluation nor a metric. A trial that diverges is told as failed. The other
-    arguments are those of `ddlprof fuse`.
+    `study` is a study of Optuna with `space`, a function of its trial that returns the values of ours; or dicts of
+    values, such as scikit-learn's ParameterGrid. Values have the names of `ddlprof fuse --sweep`. Trials that cannot
+    share a training, such as those of other shapes, are trained one after another. The study is told the `objective`:
+    `loss`, `eval_loss` or `metric`, by default `eval_loss`, or `loss` where there is neither an evaluation nor a
+    metric. A trial that diverges is told as failed. The other arguments are those of `ddlprof fuse`.
 
     Raises UserError.
     """
@@ -120,7 +119,7 @@ def _objective(named: str | None, task: Task, evaluates: bool) -> str:
 def _ask_and_tell(
     study: Any, space: Space | None, task: Task, options: FuseOptions, trials: int, at_once: int, objective: str
 ) -> list[Trial]:
-    tuner = tuner_of(study, space, objective)
+    tuner = tuner_of(study, space)
     check_direction(study, objective)
     found: list[Trial] = []
     while len(found) < trials:

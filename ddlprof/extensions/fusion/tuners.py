@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,22 +24,15 @@ class Tuner(Protocol):
         """The result of each trial that was asked last; None, or none for it: it diverged or could not be trained."""
 
 
-def tuner_of(study: Any, space: Space | None, objective: str) -> Tuner:
-    """A study of Optuna, a searcher of Ray Tune, a sweep configuration of W&B, or dicts. Raises UserError."""
+def tuner_of(study: Any, space: Space | None) -> Tuner:
+    """A study of Optuna, or dicts. Raises UserError."""
     if hasattr(study, "ask") and hasattr(study, "tell"):
         return _Optuna(study, space)
     if space is not None:
-        raise UserError("ask_tell: only a study of Optuna takes a space; others know it already")
-    if hasattr(study, "suggest") and hasattr(study, "on_trial_complete"):
-        return _Tune(study, objective)
-    if isinstance(study, Mapping):
-        return _Wandb(study)
-    if isinstance(study, Iterable):
+        raise UserError("ask_tell: only a study of Optuna takes a space")
+    if isinstance(study, Iterable) and not isinstance(study, Mapping):
         return _Listed(study)
-    raise UserError(
-        f"ask_tell: {type(study).__name__} is no study of Optuna, no searcher of Ray Tune, no sweep configuration of"
-        " W&B and no iterable of dicts"
-    )
+    raise UserError(f"ask_tell: {type(study).__name__} is no study of Optuna and no iterable of dicts")
 
 
 def check_direction(study: Any, objective: str) -> None:
@@ -48,10 +40,7 @@ def check_direction(study: Any, objective: str) -> None:
     directions = [each.name for each in getattr(study, "directions", ())]
     if len(directions) > 1:
         raise UserError(f"ask_tell: the study has {len(directions)} objectives, but is told only {objective}")
-    metric = study.get("metric", {}) if isinstance(study, Mapping) else {}
-    if objective != "metric" and (
-        "MAXIMIZE" in directions or "max" in (getattr(study, "mode", None), metric.get("goal", "")[:3])
-    ):
+    if objective != "metric" and "MAXIMIZE" in directions:
         raise UserError(f"ask_tell: the study looks for the largest {objective}: minimize, or give objective='metric'")
 
 
@@ -80,66 +69,6 @@ class _Optuna:
                 self._study.tell(trial, state=failed)
             else:
                 self._study.tell(trial, result)
-
-
-class _Tune:
-    """A `ray.tune.search.Searcher`, such as OptunaSearch, whose space and metric are set."""
-
-    def __init__(self, searcher: Any, objective: str) -> None:
-        self._searcher = searcher
-        self._metric = searcher.metric or objective
-        self._asked: list[str] = []
-
-    def ask(self, number: int) -> list[Values]:
-        found = []
-        self._asked = []
-        for _ in range(number):
-            name = uuid.uuid4().hex  # a searcher that is used again must not take it for a trial of before
-            values = self._searcher.suggest(name)
-            if not isinstance(values, Mapping):  # it has no more, or wants to hear of these first
-                break
-            self._asked.append(name)
-            found.append(plain(values))
-        return found
-
-    def tell(self, results: Sequence[float | None]) -> None:
-        for name, result in itertools.zip_longest(self._asked, results):
-            if result is None:
-                self._searcher.on_trial_complete(name, error=True)
-            else:
-                self._searcher.on_trial_complete(name, result={self._metric: result})
-
-
-class _Wandb:
-    """A sweep configuration of W&B, with W&B's own search engine in this process."""
-
-    def __init__(self, configuration: Mapping[str, Any]) -> None:
-        try:
-            self._engine = importlib.import_module("sweeps")
-        except ImportError:
-            raise UserError(
-                'ask_tell: a sweep configuration of W&B needs `pip install "ddlprof[wandb-sweeps]"`'
-            ) from None
-        self._configuration = dict(configuration)
-        self._metric = configuration.get("metric", {}).get("name", "loss")
-        self._runs: list[Any] = []
-        self._asked: list[Any] = []
-
-    def ask(self, number: int) -> list[Values]:
-        given = self._engine.next_runs(self._configuration, self._runs, n=number)
-        self._asked = [each for each in given if each is not None]
-        return [plain({name: one["value"] for name, one in run.config.items()}) for run in self._asked]
-
-    def tell(self, results: Sequence[float | None]) -> None:
-        states = self._engine.RunState
-        for run, result in itertools.zip_longest(self._asked, results):
-            measured = {} if result is None else {self._metric: result}
-            self._runs.append(
-                self._engine.SweepRun(
-                    name=uuid.uuid4().hex, config=run.config, summary_metrics=measured,
-                    state=states.failed if result is None else states.finished,
-                )
-            )  # fmt: skip
 
 
 class _Listed:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,62 +39,6 @@ def test_an_optuna_trial_that_diverges_has_failed_and_none_stays_open() -> None:
     with pytest.raises(UserError, match="has a parameter rate"):
         ask_tell(study, make, data, lambda trial: {"rate": trial.suggest_int("rate", 1, 9)}, trials=2)
     assert {each.state for each in study.trials[2:]} == {states.FAIL}
-
-
-def test_a_searcher_of_ray_tune() -> None:
-    tune = pytest.importorskip("ray.tune", reason="Ray is 200 MB, so development does without it", exc_type=ImportError)
-    pytest.importorskip("optuna", reason="the searcher of Tune that is tried here is Optuna's")
-    made: Any = importlib.import_module("ray.tune.search.optuna").OptunaSearch
-    searcher = made({"lr": tune.loguniform(1e-4, 1e-1)}, metric="loss", mode="min", seed=0)
-    found = ask_tell(searcher, make, batches, trials=6, at_once=3, epochs=2)
-    assert [each.fused for each in found] == [True] * 6
-    told = [each.value for each in searcher._ot_study.trials]
-    assert told == [each.loss for each in found]
-
-
-def test_a_sweep_of_wandb_without_its_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sweeps", None)
-    with pytest.raises(UserError, match=r"needs `pip install \"ddlprof\[wandb-sweeps\]\"`"):
-        ask_tell({"method": "random"}, make, batches, trials=2)
-
-
-class Searcher:
-    """The methods of `ray.tune.search.Searcher` that are called, and what they are called with."""
-
-    metric: str | None = "loss"
-    mode = "min"
-
-    def __init__(self, rates: list[float]) -> None:
-        self._rates = rates
-        self.suggested: list[str] = []
-        self.told: list[tuple[str, Any, bool]] = []
-
-    def suggest(self, trial_id: str) -> dict[str, float] | str:
-        self.suggested.append(trial_id)
-        return {"lr": self._rates.pop(0)} if self._rates else "FINISHED"
-
-    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        self.told.append((trial_id, result, error))
-
-
-def test_a_searcher_is_told_of_each_trial_by_its_name_until_it_has_no_more() -> None:
-    searcher = Searcher([0.01, 0.02, 0.03])
-    found = ask_tell(searcher, make, batches, trials=9, at_once=2)
-    assert [each.values["lr"] for each in found] == [0.01, 0.02, 0.03]
-    assert [name for name, _, _ in searcher.told] == searcher.suggested[:3]
-    assert [told["loss"] for _, told, _ in searcher.told] == [each.loss for each in found]
-    broken = Searcher([0.01, 0.02])
-    with pytest.raises(UserError, match="gave no batches"):
-        ask_tell(broken, make, [], trials=2)
-    assert [(result, error) for _, result, error in broken.told] == [(None, True)] * 2
-
-
-@pytest.mark.slow
-def test_a_searcher_that_is_used_again_gets_other_names() -> None:
-    searcher = Searcher([0.01, 0.02, 0.03, 0.04])
-    for _ in range(2):
-        ask_tell(searcher, make, batches, trials=2)
-    assert len({name for name, _, _ in searcher.told}) == 4
 
 
 def test_no_trial_stays_open_when_asking_fails() -> None:
@@ -148,16 +90,12 @@ def test_a_study_for_the_largest_loss_or_of_several_objectives_is_refused() -> N
         ask_tell(several, make, batches, space, trials=2)
     ask_tell(largest, make, batches, space, trials=2, metric="accuracy", objective="metric")
     assert largest.best_value == max(each.value for each in largest.trials)
-    searcher = Searcher([0.1])
-    searcher.mode = "max"
-    with pytest.raises(UserError, match="looks for the largest loss"):
-        ask_tell(searcher, make, batches, trials=2)
 
 
 @pytest.mark.parametrize(
     ("study", "more", "message"),
     [
-        (3, {}, "int is no study of Optuna, no searcher of Ray Tune"),
+        (3, {}, "int is no study of Optuna and no iterable"),
         ([], {"space": dict}, "only a study of Optuna takes a space"),
         ("abc", {}, "a trial is str: it has to be a dict of values by name"),
         ([{"lr": torch.ones(2)}], {}, "lr is Tensor: it has to be a number"),
@@ -192,8 +130,8 @@ def test_a_study_of_optuna_needs_a_space_and_numbers_of_numpy_are_numbers() -> N
         ask = tell = None
 
     with pytest.raises(UserError, match="Optuna needs a space"):
-        tuner_of(Study(), None, "loss")
+        tuner_of(Study(), None)
     with pytest.raises(UserError, match="space is int: it has to be a function or a dict"):
-        tuner_of(Study(), 3, "loss")  # type: ignore[arg-type]
+        tuner_of(Study(), 3)  # type: ignore[arg-type]
     numpy = pytest.importorskip("numpy")
     assert plain({"lr": numpy.float64(0.5), "width": numpy.int64(3)}) == {"lr": 0.5, "width": 3}

@@ -144,7 +144,6 @@ TORCH_AT_TOP = (
     "ddlprof.extensions.fusion.task",
     "ddlprof.extensions.fusion.prediction",
     "ddlprof.extensions.fusion.traced",
-    "ddlprof.extensions.fusion.cuda_graph",
     "ddlprof.extensions.fusion.mapping",
     "ddlprof.extensions.fusion.random_state",
     "ddlprof.extensions.fusion.scaling",

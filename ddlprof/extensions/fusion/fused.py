@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.groups import Grouping, ParameterGroup, groups_of
 from ddlprof.extensions.fusion.hyperparameters import per_model
 from ddlprof.extensions.fusion.mapping import mappable
@@ -49,23 +48,19 @@ class Fused:
         optimizer: str = "sgd",
         *,
         traced: bool = False,
-        cuda_graph: bool = False,
         groups: Grouping | None = None,
         **values: float | Sequence[float],
     ) -> None:
         """`values` are hyper-parameters of the optimizer: a number for all models, or one number for each.
 
         `traced` records the operators of forward once and calls these from then on, which is faster and needs a model
-        whose forward is the same at each step; the same `function` has to be given each time. `cuda_graph` replays what
-        `gradients` has recorded as one CUDA graph; `not_graphed` says why not, if that cannot be done. `groups` gives
+        whose forward is the same at each step; the same `function` has to be given each time. `groups` gives
         parameters of a model values of their own, as `torch.optim` takes them:
         `lambda model: [{"params": [...], "weight_decay": 0.0}, {"params": [...]}]`.
 
         Raises UserError where the models are not of one shape or have hooks on gradients, or the optimizer does not
         take a value.
         """
-        if cuda_graph and not traced:
-            raise UserError("cuda_graph=True needs traced=True")
         check_alike(models)
         for model in models:
             check_model(model)
@@ -74,7 +69,7 @@ class Fused:
         self._template = copy.deepcopy(models[0])
         self._called = copy.deepcopy(models[0])
         decompose(self._called)
-        self._traced = Traced(self._called, cuda_graph) if traced else None
+        self._traced = Traced(self._called) if traced else None
         self._trained: dict[str, Tensor] = {}
         self._rest: dict[str, Tensor] = {}
         self._shared: dict[str, Tensor] = {}
@@ -116,11 +111,6 @@ class Fused:
     def recordings(self) -> int:
         """The number of forwards that are recorded. Others are mapped anew at each step."""
         return self._traced.recordings if self._traced is not None else 0
-
-    @property
-    def not_graphed(self) -> str | None:
-        """Why a step is not replayed as a CUDA graph; None: it is, or this was not asked."""
-        return self._traced.not_graphed if self._traced is not None else None
 
     def train(self, mode: bool = True) -> None:
         """Like `Module.train`, for all models."""

@@ -68,8 +68,6 @@ class GroupResults:
     outcomes: dict[int, ModelResult]
     """By the number of the trial."""
     notes: list[str]
-    not_graphed: list[str]
-    """Why steps were not replayed as CUDA graphs."""
     peak_memory_bytes: int | None
 
 
@@ -104,7 +102,6 @@ class GroupTraining:
         self.outcomes: dict[int, ModelResult] = {}
         self._folder = folder
         self._notes: list[str] = []
-        self._not_graphed: set[str | None] = set()
         self._over = over_epochs(task, values, length)
         self._losses: list[Tensor] = []
         self._epoch_begin = self._forgotten = 0
@@ -123,7 +120,6 @@ class GroupTraining:
     def pause(self) -> None:
         """Makes room for another group: puts the models of several that train as one on the host."""
         if isinstance(self._training, FusedTraining):
-            self._not_graphed.add(self._training.fused.not_graphed)
             self._mode, self._held = self._training.mode, self._training.held(range(len(self.numbers)))
             self._training = None
             if self._task.device.type == "cuda":
@@ -203,11 +199,8 @@ class GroupTraining:
     def results(self) -> GroupResults:
         """Ends the training of all that are left."""
         if self.numbers:
-            if isinstance(self.training, FusedTraining):
-                self._not_graphed.add(self.training.fused.not_graphed)
             self._keep(range(len(self.numbers)), self._outcomes("", self._evaluate), [])
-        reasons = sorted(each for each in self._not_graphed if each is not None)
-        return GroupResults(self.outcomes, self._notes, reasons, peak_bytes(self._task.device))
+        return GroupResults(self.outcomes, self._notes, peak_bytes(self._task.device))
 
     def _keep(self, indices: Positions, found: Sequence[ModelResult], models: Sequence[nn.Module]) -> None:
         """`models`: those of the training, if they are at hand."""

@@ -108,10 +108,6 @@ class FusedPart:
         notes += [note for each in found for note in each.notes]
         if part.fuse and not mode.traced:
             notes.append(_NOT_TRACED)
-        else:
-            notes += [
-                f"no CUDA graph: {reason}" for reason in sorted({one for each in found for one in each.not_graphed})
-            ]
         peaks = [each.peak_memory_bytes for each in found if each.peak_memory_bytes is not None]
         part = replace(
             part, training_s=time.perf_counter() - begin, peak_memory_bytes=max(peaks, default=None),

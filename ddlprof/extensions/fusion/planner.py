@@ -58,8 +58,6 @@ class FuseOptions:
     """The folder for the trained models; None: they are not saved."""
     beside: int | None = None
     """The number of processes to compare with; None: one for each processor, 0: none."""
-    cuda_graph: bool = False
-    """Whether to replay steps as CUDA graphs."""
     draws: int | None = None
     """The number of trials that are drawn; None: every combination."""
     halving: Halving | None = None
@@ -118,7 +116,6 @@ class Planner:
         part = TrialGroup(self._spec.common, tuple(self._numbers))
         alone = self._alone(self._numbers[0])  # finds errors of the user's code before anything is timed
         self._load_batches()
-        self._mode = replace(self._mode, cuda_graph=self._options.cuda_graph)
         notes = self._count_steps()
         self._step(alone)()
         if self._task.metric is not None:

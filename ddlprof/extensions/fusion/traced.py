@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.fusion.cuda_graph import NoGraph, StepGraph
 from ddlprof.extensions.fusion.graph_capture import Recording, Unrecordable, record
 from ddlprof.extensions.fusion.random_state import draws_of_python, draws_undone
 from ddlprof.extensions.fusion.reached import Reached
@@ -43,20 +42,15 @@ class _Recording:
     uses: int = 0
     is_low: bool = False
     """Whether any tensor has 16 bits."""
-    graph: StepGraph | None = None
-    """Replayed in place of `run`."""
 
 
 class Traced:
     """Recordings of functions of all models, by function, mode, autocast and shapes of the batch."""
 
-    def __init__(self, called: nn.Module, graphs: bool = False) -> None:
-        """`graphs`: replays recordings that need no gradients as CUDA graphs, where that can be done."""
-        self._called, self._graphs, self._reached = called, graphs, Reached(called)
+    def __init__(self, called: nn.Module) -> None:
+        self._called, self._reached = called, Reached(called)
         self._is_given_up = False
         """Whether calls of forward change what it sees, so that each has to be made."""
-        self.not_graphed: str | None = None
-        """Why a recording is not replayed as a CUDA graph; None: all of them are, or this was not asked."""
         self._device = next(called.parameters()).device
         self._devices = sorted({each.device.type for each in called.parameters()})
         self._recordings: dict[Hashable, _Recording] = {}
@@ -100,41 +94,9 @@ class Traced:
         if found.uses & (found.uses - 1) == 0 and not self._agrees(found, function, trained, rest, batch, leaves, grad):
             if found.uses > 1:
                 raise Untraceable("forward of the model is not the same at each step")
-            found = self._recordings[whole] = self._unrecorded()
+            found = self._recordings[whole] = _Recording(None)
             return function(trained, rest, batch)
-        if found.uses == 1 and self._graphs and not differentiable:
-            found.graph = self._graph(found, trained, rest, leaves)
-        if found.graph is not None:
-            return found.graph.replay(rest, leaves)
         return self._replayed(run, grad, [*trained.values(), *rest.values(), *leaves])
-
-    def _graph(
-        self, recording: _Recording, trained: dict[str, Tensor], rest: dict[str, Tensor], leaves: list[Tensor]
-    ) -> StepGraph | None:
-        """The recording as a CUDA graph that was seen to give the same; None: the reason is in `not_graphed`."""
-        run = recording.run
-        assert run is not None
-
-        def plain(*given: Tensor) -> Any:
-            return self._replayed(run, False, list(given))
-
-        try:
-            graph = StepGraph(plain, trained, rest, leaves)
-        except NoGraph as error:
-            self.not_graphed = str(error)
-            return None
-        before, own = ({name: each.clone() for name, each in rest.items()} for _ in range(2))
-        with draws_undone(self._device):
-            found, changed = plain(*trained.values(), *own.values(), *leaves)
-        expected = [*pytree.tree_leaves(found), *{**own, **changed}.values()]
-        with draws_undone(self._device):
-            found, _ = graph.replay(rest, leaves)
-        is_same = _all_alike([*pytree.tree_leaves(found), *rest.values()], expected, recording.is_low)
-        for name, each in before.items():
-            rest[name].copy_(each)
-        if not is_same:
-            self.not_graphed = "the graph computes something else than the recording"
-        return graph if is_same else None
 
     def _autocast(self) -> tuple[tuple[str, torch.dtype], ...]:
         """The devices of the model on which autocast is on now, and its data types."""
@@ -159,17 +121,12 @@ class Traced:
                 recordings.append(self._recorded(function, trained, rest, batch, leaves))
                 seen.append(self._reached.values(key))
         except Exception:  # vmap supports it, recording does not
-            return self._unrecorded()
+            return _Recording(None)
         self._is_given_up = seen[0] != seen[1]
         one, other = recordings
         if self._is_given_up or not one.same_as(other):
-            return self._unrecorded()
+            return _Recording(None)
         return _Recording(one.compiled(grad), is_low=one.is_low)
-
-    def _unrecorded(self) -> _Recording:
-        if self._graphs:
-            self.not_graphed = "a step cannot be recorded"
-        return _Recording(None)
 
     def _recorded(self, function: OfAll, trained: Any, rest: Any, batch: Any, leaves: list[Tensor]) -> Recording:
         own = {name: each.clone() for name, each in rest.items()}

@@ -28,7 +28,6 @@ class TrainingMode:
 
     traced: bool = True
     """Whether steps are recorded."""
-    cuda_graph: bool = False
     steps: int | None = None
     """All steps of a training, if a schedule needs to know."""
     shared: frozenset[str] | None = None
@@ -70,9 +69,7 @@ class FusedTraining:
             name: default for name, default in defaults_of(optimizer).items() if any(name in each for each in swept)
         }
         values = {name: [float(each.get(name, default)) for each in swept] for name, default in known.items()}
-        graph = mode.cuda_graph and mode.traced
-        groups = task.param_groups
-        self.fused = Fused(models, optimizer, traced=mode.traced, cuda_graph=graph, groups=groups, **values)
+        self.fused = Fused(models, optimizer, traced=mode.traced, groups=task.param_groups, **values)
         if mode.shared is not None:
             self.fused._is_checked_with(mode.shared)
         self._scaler = Scaler(len(models), task.device) if task.is_scaled else None

@@ -10,7 +10,7 @@ from tests.unit.test_interface import options_of_room
 
 OPTIONS = {
     "fuse": (
-        "--clip-norm --cuda-graph --data --device --dry-run --epochs --eval --first-rung --force --format --grad-accum"
+        "--clip-norm --data --device --dry-run --epochs --eval --first-rung --force --format --grad-accum"
         " --halving --help --loss --max-models --max-steps --metric --optimizer --out --param-groups --precision"
         " --processes --save --schedule --seed --sweep --trials -o"
     ),
@@ -26,12 +26,12 @@ def test_python_api_of_fusion() -> None:
     assert fusion.__all__ == ["Fused", "Scaler", "ask_tell"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
     assert " ".join(sorted(public)) == (
-        "backward broken eval forward gradients load_optimizer_states models not_graphed optimizer_state recordings set"
+        "backward broken eval forward gradients load_optimizer_states models optimizer_state recordings set"
         " state_dict step train"
     )
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
         "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False,"
-        " cuda_graph: 'bool' = False, groups: 'Grouping | None' = None, **values"
+        " groups: 'Grouping | None' = None, **values"
     )
 
 

@@ -1,4 +1,4 @@
-"""A whole sweep on a simulated GPU: mixed precision, graphs and memory."""
+"""A whole sweep on a simulated GPU: mixed precision and memory."""
 
 from __future__ import annotations
 
@@ -43,20 +43,17 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "made_up_on_cuda"
 
 
-def swept(module: str, precision: str, force: bool, graph: bool) -> Result:
+def swept(module: str, precision: str, force: bool) -> Result:
     names = TaskSpec(f"{module}:make", f"{module}:batches", device="cuda", precision=precision)
-    options = FuseOptions(
-        SweepLength(8, 1), None if force else 1, force=force, beside=0, cuda_graph=graph, budget_s=0.01
-    )
+    options = FuseOptions(SweepLength(8, 1), None if force else 1, force=force, beside=0, budget_s=0.01)
     return run(names, {"lr": [0.01, 0.02, 0.04]}, options)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
-def test_a_sweep_with_graphs_has_the_losses_of_one_after_another(names: str, precision: str) -> None:
+def test_a_sweep_has_the_losses_of_one_after_another(names: str, precision: str) -> None:
     with simulated_cuda.simulated() as machine:
-        together = swept(names, precision, force=True, graph=True)
-        assert [activity.name for activity in machine.activities].count("graph") > 8
-        alone = swept(names, precision, force=False, graph=False)
+        together = swept(names, precision, force=True)
+        alone = swept(names, precision, force=False)
         assert machine.contexts == {0}
     (part,) = together.parts
     assert part.fuse
@@ -68,16 +65,14 @@ def test_a_sweep_with_graphs_has_the_losses_of_one_after_another(names: str, pre
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-4), ("amp-fp16", 3e-2)])
-def test_groups_that_wait_on_the_host_and_several_batches_with_graphs(names: str, precision: str, off: float) -> None:
+def test_groups_that_wait_on_the_host_and_several_batches(names: str, precision: str, off: float) -> None:
     task = TaskSpec(
         f"{names}:make", f"{names}:batches", device="cuda", precision=precision, schedule="cosine", grad_accum=3
     )
     found = []
     with simulated_cuda.simulated():
         for most in (2, 1):
-            options = FuseOptions(
-                SweepLength(16, 1), most, force=True, beside=0, cuda_graph=True, budget_s=0.01, halving=Halving(2)
-            )
+            options = FuseOptions(SweepLength(16, 1), most, force=True, beside=0, budget_s=0.01, halving=Halving(2))
             found.append(run(task, {"lr": [0.001, 0.01, 0.05, 0.1]}, options).trials)
     assert [each.fused for trials in found for each in trials] == [True] * 4 + [False] * 4
     for one, other in zip(*found, strict=True):

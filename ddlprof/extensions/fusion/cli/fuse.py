@@ -85,9 +85,6 @@ _Precision = Annotated[
         metavar="NAME", help="fp32, or autocast: amp-bf16, amp-fp16 (with scaled losses, a scale for each model)."
     ),
 ]
-_CudaGraph = Annotated[
-    bool, typer.Option("--cuda-graph", help="Replay each recorded step as one CUDA graph, where the device is CUDA.")
-]
 _ParamGroups = Annotated[
     str | None,
     typer.Option(
@@ -122,7 +119,6 @@ def fuse(
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
     clip_norm: _ClipNorm = None,
     precision: _Precision = "fp32",
-    cuda_graph: _CudaGraph = False,
     processes: _Processes = None,
     force: Annotated[bool, typer.Option("--force", help="Fuse also where that is expected to lose.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
@@ -152,8 +148,8 @@ def fuse(
         grad_accum, param_groups,
     )  # fmt: skip
     options = FuseOptions(
-        SweepLength(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, cuda_graph,
-        trials, None if halving is None else Halving(halving, first_rung),
+        SweepLength(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, trials,
+        None if halving is None else Halving(halving, first_rung),
     )  # fmt: skip
     _run(names, sweeps, options, destinations)
 

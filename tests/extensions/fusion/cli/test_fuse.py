@@ -270,7 +270,6 @@ def test_mixed_precision_trains_each_trial_as_it_would_alone(
 ) -> None:
     for number, more in enumerate((["--force"], ["--max-models", "1"])):
         words = ["--sweep", "lr=0.01,0.1", "--max-steps", "12", "--processes", "0", "--precision", precision, *clip]
-        words += ["--cuda-graph"]
         code, out, _ = fuse("make", *words, *more, "-o", "-", "-o", f"{number}.json")
         assert code == 0
         assert f"adam · cpu, 1 thread · {precision}\n" in out.replace("threads", "thread").replace(

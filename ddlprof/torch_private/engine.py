@@ -126,20 +126,18 @@ def no_torch_function(torch: Any = None) -> AbstractContextManager[Any]:
     return manager
 
 
-def first_values(tensor: Any, most: int) -> tuple[Any, ...]:
-    """The first values of a tensor; none of one on a device, for which that would wait, and none where the memory is
-    given back for the time being (FSDP), which to read ends the process. Call it under `no_torch_function`."""
-    if tensor.device.type != "cpu" or not tensor.untyped_storage().nbytes():
-        return ()
-    return tuple(tensor.detach().reshape(-1)[:most].tolist())
-
-
 def in_one_piece(tensor: Any) -> bool:
     """Whether it is a tensor of torch's own class (a DTensor would gather its parts) with all its numbers next to each
-    other in memory of the processors. Call it under `no_torch_function`."""
+    other in memory of the processors that is not given back for the time being (FSDP; to read it ends the process).
+    Call it under `no_torch_function`."""
     torch = imported("torch")
     own = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     return bool(own and tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.untyped_storage().nbytes())
+
+
+def first_values(tensor: Any, most: int) -> tuple[Any, ...]:
+    """The first values of a tensor; none where it is not `in_one_piece`. Call it under `no_torch_function`."""
+    return tuple(tensor.detach().view(-1)[:most].tolist()) if in_one_piece(tensor) else ()
 
 
 def nonzero_share(tensor: Any, fewest: int, most: int) -> float | None:

@@ -84,3 +84,11 @@ def without_credentials(text: str) -> str:
         return text
     text = _USER.sub(lambda found: found[0] if _CONTAINER.fullmatch(found[0]) else f"{found['scheme']}{HIDDEN}@", text)
     return _QUERY.sub(rf"\g<scheme>\g<path>?{HIDDEN}", text)
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` with the closest known name; empty if none is close."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

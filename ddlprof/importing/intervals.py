@@ -65,25 +65,27 @@ def covered(spans: Spans, begin: IntArray, end: IntArray) -> IntArray:
     return _covered_until(spans, end) - _covered_until(spans, begin)
 
 
+def _last_end(spans: Spans, time: IntArray) -> IntArray:
+    """For each moment the end of the last span that began by then."""
+    index = np.searchsorted(spans.begin, time, side="right")
+    return np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
+
+
 def _covered_until(spans: Spans, time: IntArray) -> IntArray:
     total = np.concatenate([[0], np.cumsum(spans.end - spans.begin)])
     index = np.searchsorted(spans.begin, time, side="right")
-    last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
+    last_end = _last_end(spans, time)
     return np.asarray(total[index] - np.where(last_end > time, last_end - time, 0))
 
 
 def holds(spans: Spans, time: IntArray) -> NDArray[np.bool_]:
     """Whether each moment lies in a span. A span's end does not belong to it."""
-    index = np.searchsorted(spans.begin, time, side="right")
-    last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
-    return np.asarray(last_end > time)
+    return np.asarray(_last_end(spans, time) > time)
 
 
 def first_outside(spans: Spans, time: IntArray) -> IntArray:
     """For each moment the first one, not before it, that lies in no span."""
-    index = np.searchsorted(spans.begin, time, side="right")
-    last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
-    return np.asarray(np.maximum(time, last_end))
+    return np.asarray(np.maximum(time, _last_end(spans, time)))
 
 
 def by_priority(layers: Sequence[Spans], begin: IntArray, end: IntArray) -> list[IntArray]:

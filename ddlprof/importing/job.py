@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddlprof.base.errors import UserError, refusing
+from ddlprof.base.units import count
 from ddlprof.importing.trace import RankTrace
 
 SUFFIXES = (".json", ".json.gz")
@@ -48,7 +49,7 @@ def as_job(traces: Sequence[RankTrace]) -> ImportedJob:
     if len(sizes) > 1:
         (one, first), (two, second) = list(sizes.items())[:2]
         raise UserError(
-            f"{first.path} is of a job of {_ranks(one)} and {second.path} of one of {_ranks(two)}: "
+            f"{first.path} is of a job of {count(one, 'rank')} and {second.path} of one of {count(two, 'rank')}: "
             "name the traces of one job"
         )
     ranks: dict[int, RankTrace] = {}
@@ -93,10 +94,6 @@ def _in_order(path: Path) -> list[tuple[int, str]]:
     """A sort key by which rank10 comes after rank2."""
     pieces = re.findall(r"\d+|\D+", str(path))
     return [(len(piece), piece) if piece.isdigit() else (0, piece) for piece in pieces]
-
-
-def _ranks(count: int | None) -> str:
-    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 def _nodes(ranks: dict[int, RankTrace], notes: list[str]) -> dict[int, str]:

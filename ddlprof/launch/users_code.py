@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import closest
 from ddlprof.launch.program import clean
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def find(module: str, name: str) -> Any:
     found: Any = sys.modules[module]
     for part in name.split("."):
         if not hasattr(found, part):
-            raise UserError(f"{module} has no {name}{_closest(part, found)}")
+            raise UserError(f"{module} has no {name}{closest(part, dir(found))}")
         found = getattr(found, part)
     return found
 
@@ -69,8 +69,3 @@ def users_own(what: str, call: Callable[[], T]) -> T:
         if any(text in message for text in _LACKING):
             message += " (torch has no such operator for this processor: use float32 here, or another machine)"
         raise UserError(f"{what} failed: {type(error).__name__}: {message}") from None
-
-
-def _closest(name: str, owner: Any) -> str:
-    close = difflib.get_close_matches(name, dir(owner), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

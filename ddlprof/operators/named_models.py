@@ -5,15 +5,15 @@ Nothing is downloaded. The names for transformers are those in `transformers_mod
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import closest
 from ddlprof.operators.model_alone import InputSpec
 
 LIBRARIES = ("timm", "torchvision", "transformers")
@@ -57,7 +57,7 @@ def _imported(library: str) -> Any:
 
 def _timm(timm: Any, name: str) -> NamedModel:
     if name.partition(".")[0] not in timm.list_models():
-        raise UserError(f"timm:{name}: timm has no such model{_closest(name, timm.list_models())}")
+        raise UserError(f"timm:{name}: timm has no such model{closest(name, timm.list_models())}")
     architecture = name.partition(".")[0]  # a name of weights follows the dot
     size = timm.get_pretrained_cfg(architecture)
     shape = tuple(size.input_size) if size is not None and size.input_size else _IMAGE
@@ -67,7 +67,7 @@ def _timm(timm: Any, name: str) -> NamedModel:
 def _torchvision(name: str) -> NamedModel:
     models = importlib.import_module("torchvision.models")
     if name not in models.list_models():
-        raise UserError(f"torchvision:{name}: torchvision has no such model{_closest(name, models.list_models())}")
+        raise UserError(f"torchvision:{name}: torchvision has no such model{closest(name, models.list_models())}")
     extra = {"weights_backbone": None} if any(part in name for part in _WITH_BACKBONE) else {}
     side = 299 if name == "inception_v3" else 224
     shape: tuple[int, ...] = (3, side, side)
@@ -88,7 +88,7 @@ def _transformers(transformers: Any, name: str, seq_len: int | None) -> NamedMod
     table = transformers_models()
     if name not in table:
         raise UserError(
-            f"transformers:{name}: not known{_closest(name, table)}; known without a download: {', '.join(table)};"
+            f"transformers:{name}: not known{closest(name, table)}; known without a download: {', '.join(table)};"
             " a path to its config.json or MODULE:FACTORY works for any other"
         )
     row = table[name]
@@ -144,8 +144,3 @@ def _labels(model: str, length: int) -> list[InputSpec]:
     if any(part in model for part in ("LM", "ForConditionalGeneration", "TokenClassification", "ForPreTraining")):
         return [InputSpec((length,), "int64", "labels")]
     return []
-
-
-def _closest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

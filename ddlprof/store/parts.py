@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError
+from ddlprof.base.units import count
 from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME, Manifest
 from ddlprof.model.records import Note, RankHeader
 from ddlprof.store.folder import Folder, open_folder
@@ -184,17 +185,15 @@ def _of_one_world(ranks: list[RankData], manifest: Manifest | None, notes: list[
     for rank in ranks:
         size = rank.header.world_size
         if size != worlds[rank.attempt]:
-            notes.append(Note(label_of(rank.attempt, rank.rank), f"belongs to a job of {_ranks(size)} and is left out"))
+            notes.append(
+                Note(label_of(rank.attempt, rank.rank), f"belongs to a job of {count(size, 'rank')} and is left out")
+            )
         elif size > 1 and rank.rank >= size:
-            text = f"cannot belong to a job of {_ranks(size)} and is left out"
+            text = f"cannot belong to a job of {count(size, 'rank')} and is left out"
             notes.append(Note(label_of(rank.attempt, rank.rank), text))
         else:
             kept.append(rank)
     return kept
-
-
-def _ranks(count: int) -> str:
-    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 def _usual(counts: Counter[_Value], decisive: _Value) -> _Value:

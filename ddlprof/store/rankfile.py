@@ -8,6 +8,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.base.units import count
 from ddlprof.model.blocks import STEP_FIELDS, Block, BlockStream
 from ddlprof.model.dimensions import is_known
 from ddlprof.model.health import COUNTERS
@@ -49,7 +50,7 @@ def decode_rank(head: Head, text: bytes, blocks: bytes, name: str) -> RankData:
     rank = rank_of_blocks(head, text, found, name)
     lost = stream.lost + (rank.complete and stream.behind > 0)  # only a rank that did not end has a torn block
     if lost:
-        rank.notes.append(Note(steps_name(name), f"{count_of(lost, 'damaged part')} left out"))
+        rank.notes.append(Note(steps_name(name), f"{count(lost, 'damaged part')} left out"))
     return rank
 
 
@@ -63,7 +64,7 @@ def rank_of_blocks(head: Head, text: bytes, found: Sequence[Block], name: str) -
     sound_sums = _addable(sums)
     rank = rank_of(head.header, parsed, arrays.only(sound), sums[sound_sums])
     if made_up := int(np.count_nonzero(~sound)) + int(np.count_nonzero(~sound_sums)):
-        rank.notes.append(Note(steps_name(name), f"{count_of(made_up, 'step')} {LEFT_OUT}"))
+        rank.notes.append(Note(steps_name(name), f"{count(made_up, 'step')} {LEFT_OUT}"))
     rank.notes += notes_of_damage(parsed, undamaged, name)
     return rank
 
@@ -128,13 +129,8 @@ def notes_of_damage(parsed: Parsed, undamaged: Undamaged, name: str) -> list[Not
     """What is said of damage in the lines."""
     notes = []
     if parsed.damaged:
-        notes.append(Note(name, f"{count_of(parsed.damaged, 'damaged line')} left out"))
+        notes.append(Note(name, f"{count(parsed.damaged, 'damaged line')} left out"))
     if undamaged.lost_parts:
-        parts = count_of(undamaged.lost_parts, "damaged part")
-        notes.append(Note(name, f"{parts} left out, {count_of(undamaged.lost_lines, 'line')} in all"))
+        parts = count(undamaged.lost_parts, "damaged part")
+        notes.append(Note(name, f"{parts} left out, {count(undamaged.lost_lines, 'line')} in all"))
     return notes
-
-
-def count_of(count: int, noun: str) -> str:
-    """A number of things in words."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

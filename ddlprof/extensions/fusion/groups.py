@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.fusion.hyperparameters import check_value, closest, defaults_of
+from ddlprof.base.text import closest
+from ddlprof.extensions.fusion.hyperparameters import check_value, defaults_of
 from ddlprof.launch.users_code import users_own
 
 Grouping = Callable[[nn.Module], Any]

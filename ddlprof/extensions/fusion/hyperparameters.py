@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import closest
 
 Value: TypeAlias = "int | float | bool | str"
 Values: TypeAlias = "dict[str, Value]"
@@ -87,9 +87,3 @@ def per_model(optimizer: str, models: int, given: Mapping[str, float | Sequence[
             if nesterov and (not momentum or dampening):
                 raise UserError("nesterov needs momentum, and no dampening")
     return values
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` with the closest known name; empty if none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, YES_OR_NO, Value, check_value, closest
+from ddlprof.base.text import closest
+from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, YES_OR_NO, Value, check_value
 from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
 
 _COUNTS = ("step", "steps")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, Values, closest
+from ddlprof.base.text import closest
+from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, Values
 
 MOST_TRIALS = 100_000
 """The most trials; more are taken for a typing error."""

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import closest
 from ddlprof.extensions.fusion.groups import Grouping
-from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, closest, defaults_of
+from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, defaults_of
 from ddlprof.extensions.fusion.schedules import Schedule, named_schedule
 from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
 

@@ -63,6 +63,17 @@ class PlanFile:
         """The samples of each rank in a full batch."""
         return tuple(rank.samples for rank in self.ranks)
 
+    def own_rank(self) -> int:
+        """The rank of this process. Raises `UserError` if the plan is for another number of ranks."""
+        import torch.distributed as dist
+
+        initialised = dist.is_available() and dist.is_initialized()
+        rank, world = (dist.get_rank(), dist.get_world_size()) if initialised else (0, 1)
+        if world != len(self.ranks):
+            placing = ", ".join(f"{number} on {each.device}" for number, each in enumerate(self.ranks))
+            raise UserError(f"the plan is for {len(self.ranks)} ranks ({placing}), and this job has {world}")
+        return rank
+
 
 def read_plan(path: str | Path) -> PlanFile:
     """Reads a plan. Raises `UserError`, one line that names the file, if it is no plan."""

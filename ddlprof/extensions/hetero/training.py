@@ -34,20 +34,13 @@ def apply(plan: str | Path | PlanFile, model: Any, loader: Any) -> Any:
     after `init_process_group`. Raises `UserError` if the plan is for another number of ranks or the loader chooses
     batches in its own way.
     """
-    import torch.distributed as dist
-
     from ddlprof.extensions.hetero.plan_file import PlanFile, read_plan
 
     found = plan if isinstance(plan, PlanFile) else read_plan(plan)
     if found.stages:
         raise UserError("the plan divides the layers: use ddlprof.hetero.apply_stages")
-    initialised = dist.is_available() and dist.is_initialized()
-    rank, world = (dist.get_rank(), dist.get_world_size()) if initialised else (0, 1)
-    if world != len(found.ranks):
-        placing = ", ".join(f"{number} on {each.device}" for number, each in enumerate(found.ranks))
-        raise UserError(f"the plan is for {len(found.ranks)} ranks ({placing}), and this job has {world}")
-    batches = _batches(found.samples, rank, loader)
-    weighting = _Weighting(world)
+    batches = _batches(found.samples, found.own_rank(), loader)
+    weighting = _Weighting(len(found.ranks))
     model.register_forward_hook(weighting)
     if any(group.server_rank is not None for group in found.groups):
         from ddlprof.extensions.hetero.parameter_server import serve

@@ -11,25 +11,29 @@ from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, scaled, significant
 from ddlprof.recommender.compute.memory_fit import PERHAPS
 from ddlprof.recommender.layout import DIMENSIONS
-from ddlprof.report.json_csv import json_text
-from ddlprof.report.plans.prediction import class_rows, estimate_values, interval_in_words, placement_in_words
+from ddlprof.report.plans.prediction import (
+    LEGEND,
+    OnTarget,
+    class_rows,
+    estimate_values,
+    interval_in_words,
+    json_of_all,
+    placement_in_words,
+    short_interval,
+)
 from ddlprof.report.text import aligned, labelled
 
 if TYPE_CHECKING:
-    from ddlprof.recommender import Estimate, Layout, Target
+    from ddlprof.recommender import Estimate, Layout
 
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=100, indent=_LABEL_WIDTH)
-_LEGEND = {"x": "extrapolated", "?": "fits perhaps in memory", "!": "does not fit in memory"}
 
 
 @dataclass(frozen=True)
-class LayoutPrediction:
+class LayoutPrediction(OnTarget):
     """The predicted step of one layout on one machine."""
 
-    target: Target
-    estimate: Estimate | None
-    """None: this layout cannot be; `problem` says why."""
     tokens_per_sample: int
     value: str = ""
     """The value of the dimension that is varied; empty: none is."""
@@ -43,11 +47,6 @@ class LayoutPrediction:
     def layout(self) -> Layout:
         assert self.target.layout is not None
         return self.target.layout
-
-    @property
-    def machine(self) -> str:
-        """The instance type, or outside of a cloud the model of the GPU."""
-        return self.target.instance_type or self.target.gpu_model or ""
 
     @property
     def gpus(self) -> int:
@@ -72,9 +71,7 @@ class LayoutPrediction:
 
 def as_json(job: str, found: Sequence[LayoutPrediction]) -> str:
     """A JSON object with target and estimate, of several in a list in the order asked for."""
-    if len(found) > 1:
-        return json_text({"job": job, "predictions": [_fields(one) for one in found]})
-    return json_text({"job": job, **_fields(found[0])})
+    return json_of_all(job, [_fields(one) for one in found])
 
 
 def _fields(one: LayoutPrediction) -> dict[str, Any]:
@@ -180,7 +177,7 @@ def _side_by_side(job: str, found: Sequence[LayoutPrediction], vary: str | None)
     batches = " or ".join(f"{number:,}" for number in dict.fromkeys(one.global_batch for one in found if one.estimate))
     what = count(len(found), "layout") if vary is None else f"{count(len(found), 'value')} of {vary}"
     used = "".join(map(_flags, found))
-    legend = "; ".join(f"{flag} {_LEGEND[flag]}" for flag in _LEGEND if flag in used)
+    legend = "; ".join(f"{flag} {LEGEND[flag]}" for flag in LEGEND if flag in used)
     lines = [
         f"ddlprof  predict {job} · {what} · {gpus} GPUs · {batches} sequences of"
         f" {found[0].tokens_per_sample:,} tokens an update",
@@ -211,7 +208,7 @@ def _table(found: Sequence[LayoutPrediction], vary: str | None) -> list[str]:
         exposed_s = estimate.times.interconnect_s + estimate.times.network_s
         rows.append([
             *row, str(one.data), str(one.target.batch_per_gpu), str(one.target.grad_accum or 1),
-            f"{scale.number(estimate.step_s)} [{scale.number(estimate.low_s)}-{scale.number(estimate.high_s)}]",
+            short_interval(estimate, scale),
             significant((one.tokens_per_s or 0.0) / one.gpus),
             "" if estimate.mfu is None else percent(estimate.mfu),
             percent(estimate.times.bubble_s / estimate.step_s), percent(exposed_s / estimate.step_s),

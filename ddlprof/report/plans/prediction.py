@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=80, indent=_LABEL_WIDTH)
 _MANY_MACHINES = 4
-_LEGEND = {"x": "extrapolated", "?": "fits perhaps in memory", "!": "does not fit in memory"}
+LEGEND = {"x": "extrapolated", "?": "fits perhaps in memory", "!": "does not fit in memory"}
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,23 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What was predicted for one target."""
+class OnTarget:
+    """The step on one target."""
 
     target: Target
     estimate: Estimate | None
-    """None where the target cannot be predicted; `problem` says why."""
+    """None where it cannot be predicted; `problem` says why."""
+
+    @property
+    def machine(self) -> str:
+        """The instance type, or outside of a cloud the model of the GPU."""
+        return self.target.instance_type or self.target.gpu_model or ""
+
+
+@dataclass(frozen=True)
+class Prediction(OnTarget):
+    """What was predicted for one target."""
+
     as_measured: Estimate | None = None
     """The step with the job's own settings, where others were asked for."""
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
@@ -69,11 +80,6 @@ class Prediction:
     """None: not known, or the samples are not text."""
     mfu: float | None = None
     """The model FLOPs utilization (MFU), the FLOPs of the model as a share of the GPUs' peak; None: not known."""
-
-    @property
-    def machine(self) -> str:
-        """The instance type, or outside of a cloud the model of the GPU."""
-        return self.target.instance_type or self.target.gpu_model or ""
 
     @property
     def samples(self) -> int:
@@ -95,9 +101,11 @@ class Prediction:
 
 def as_json(job: str, found: Sequence[Prediction]) -> str:
     """A JSON object with the fields of `Target` and `Estimate`, of several in a list in the order asked for."""
-    if len(found) > 1:
-        return json_text({"job": job, "predictions": [_fields(one) for one in found]})
-    return json_text({"job": job, **_fields(found[0])})
+    return json_of_all(job, [_fields(one) for one in found])
+
+
+def json_of_all(job: str, found: Sequence[Mapping[str, Any]]) -> str:
+    return json_text({"job": job, **(found[0] if len(found) == 1 else {"predictions": found})})
 
 
 def _fields(one: Prediction) -> dict[str, Any]:
@@ -216,7 +224,7 @@ def _side_by_side(job: str, found: Sequence[Prediction]) -> list[str]:
         "",
         *_target_table(found),
         " ".join(
-            ["SAMPLES/S: of all GPUs.", "; ".join(f"{flag} {_LEGEND[flag]}" for flag in _LEGEND if flag in used)]
+            ["SAMPLES/S: of all GPUs.", "; ".join(f"{flag} {LEGEND[flag]}" for flag in LEGEND if flag in used)]
         ).rstrip(),
         "",
     ]
@@ -251,7 +259,7 @@ def _target_table(found: Sequence[Prediction]) -> list[str]:
         as_run = one.as_measured or (None if one.differences else one.estimate)
         before = [scale.number(as_run.step_s) if as_run else "-"] * compared
         rows.append(
-            [*start, _short_interval(one.estimate, scale), *before, _number(one.samples_per_s),
+            [*start, short_interval(one.estimate, scale), *before, _number(one.samples_per_s),
              *[_number(one.tokens_per_s)] * has_tokens, *["-" if one.mfu is None else percent(one.mfu)] * has_mfu,
              one.estimate.times.largest, _flags(one)]
         )  # fmt: skip
@@ -262,7 +270,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else significant(value)
 
 
-def _short_interval(estimate: Estimate, scale: Scale) -> str:
+def short_interval(estimate: Estimate, scale: Scale) -> str:
     return f"{scale.number(estimate.step_s)} [{scale.number(estimate.low_s)}-{scale.number(estimate.high_s)}]"
 
 

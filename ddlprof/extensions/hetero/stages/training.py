@@ -37,15 +37,11 @@ def apply_stages(
     cannot be divided as it says.
     """
     import torch
-    import torch.distributed as dist
 
     found = plan if isinstance(plan, PlanFile) else read_plan(plan)
     if not found.stages:
         raise UserError("the plan divides the batch alone: use ddlprof.hetero.apply")
-    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    if world != len(found.ranks):
-        placing = ", ".join(f"{number} on {each.device}" for number, each in enumerate(found.ranks))
-        raise UserError(f"the plan is for {len(found.ranks)} ranks ({placing}), and this job has {world}")
+    rank = found.own_rank()
     if device is None:
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
     at = PlannedRank(found, rank)

@@ -76,7 +76,7 @@ _Emit = Annotated[
     output_option(
         metavar="ENGINE",
         help="Write what starts the best plan, to NAME.ENDING or -o: slurm, kubernetes, pytorchjob, dstack, skypilot,"
-        " parallelcluster, sagemaker or torchrun; with --layouts megatron, torchtitan, nanotron or accelerate.",
+        " parallelcluster, sagemaker or torchrun; with --layouts megatron, torchtitan or accelerate.",
     ),
 ]
 _Plan = Annotated[

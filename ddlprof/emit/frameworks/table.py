@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import percent, significant
-from ddlprof.emit.frameworks import accelerate, megatron, nanotron, torchtitan
+from ddlprof.emit.frameworks import accelerate, megatron, torchtitan
 from ddlprof.emit.frameworks.training import DividedTraining
 from ddlprof.recommender.layout import Layout, parse_layout
 
@@ -29,7 +29,6 @@ class Framework(NamedTuple):
 FRAMEWORKS = {
     "megatron": Framework("megatron.args", megatron.START, megatron.check, megatron.render),
     "torchtitan": Framework("torchtitan.toml", torchtitan.START, torchtitan.check, torchtitan.render),
-    "nanotron": Framework("nanotron.yaml", nanotron.START, nanotron.check, nanotron.render),
     "accelerate": Framework("accelerate.yaml", accelerate.START, accelerate.check, accelerate.render),
 }
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.recommender import transformer
 from ddlprof.recommender.search.rules import RULES
 from tests.unit.cli.commands import ddlprof, rows, write_workload
-from tests.unit.recommender.made_up_layouts import EXPERTS, JOB
+from tests.unit.recommender.made_up_layouts import JOB
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -95,7 +96,7 @@ def test_the_best_layout_on_each_machine(
     assert set(value["plans"][0]["dimensions"]) == {"tensor", "pipeline", "context", "expert", "data"}
 
 
-@pytest.mark.parametrize("engine", ["megatron", "torchtitan", "nanotron", "accelerate"])
+@pytest.mark.parametrize("engine", ["megatron", "torchtitan", "accelerate"])
 def test_the_best_plan_is_launched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: str, engine: str
 ) -> None:
@@ -109,7 +110,7 @@ def test_the_best_plan_is_launched(
     assert ddlprof(monkeypatch, *asked) == 2
     assert "exists already" in capsys.readouterr().err
     tried = {row["reason"] for row in rows("a.layouts.csv")}
-    assert ("launcher" in tried) == (engine in ("nanotron", "accelerate"))
+    assert ("launcher" in tried) == (engine == "accelerate")
     if engine == "accelerate":
         assert all(row["pipeline"] == "1" for row in rows("a.layouts.csv") if not row["reason"])
 
@@ -117,10 +118,11 @@ def test_the_best_plan_is_launched(
 def test_a_model_that_a_framework_cannot_be_told_of_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    write_workload(EXPERTS, tmp_path / "experts.json")
-    asked = ["recommend", str(tmp_path / "experts.json"), *SEARCH, *MACHINES, "--emit", "nanotron"]
+    both_ways = transformer(layers=16, hidden=1024, heads=16, ffn=4096, vocab=32000, seq=512, causal=False)
+    write_workload(both_ways, tmp_path / "both.json")
+    asked = ["recommend", str(tmp_path / "both.json"), *SEARCH, *MACHINES, "--emit", "torchtitan"]
     assert ddlprof(monkeypatch, *asked) == 2
-    assert "nanotron has no word for experts" in capsys.readouterr().err
+    assert "torchtitan has no word for attention to all tokens" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_model_that_a_framework_cannot_be_told_of_is_refused(
         (["--global-batch", "8"], "--global-batch: it goes with --layouts auto"),
         (["--gpus", "8"], "--gpus: it goes with --layouts auto"),
         (["--emit", "megatron"], "--emit megatron writes a layout: give --layouts auto"),
-        (["--emit", "ray"], "sagemaker, torchrun, megatron, torchtitan, nanotron, accelerate"),
+        (["--emit", "ray"], "sagemaker, torchrun, megatron, torchtitan, accelerate"),
     ],
 )
 def test_what_is_refused_of_a_search(

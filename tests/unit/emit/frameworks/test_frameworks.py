@@ -101,26 +101,9 @@ def test_megatron_divides_parameters() -> None:
         arguments("pp2,zero3")
 
 
-def test_nanotron() -> None:
-    found = config("nanotron", "tp4,pp2,zero1,mb2,ga16")
-    assert found["parallelism"] == {
-        "dp": 8, "tp": 4, "pp": 2, "expert_parallel_size": 1, "pp_engine": "1f1b", "tp_mode": "REDUCE_SCATTER",
-        "tp_linear_async_communication": True,
-    }  # fmt: skip
-    assert found["optimizer"]["zero_stage"] == 1
-    assert found["tokens"]["micro_batch_size"] * found["tokens"]["batch_accumulation_per_replica"] == 32
-    assert found["model"]["model_config"]["num_key_value_heads"] == 8
-    assert config("nanotron", "tp4,nosp")["parallelism"]["tp_mode"] == "ALL_REDUCE"
-
-
 @pytest.mark.parametrize(
     ("engine", "text", "word"),
     [
-        ("nanotron", "tp2,zero3", "shard"),
-        ("nanotron", "pp2,vp2", "virtual stages"),
-        ("nanotron", "tp2,selective", "recomputation"),
-        ("nanotron", "tp2,full", "recomputation"),
-        ("nanotron", "cp2", "context ranks"),
         ("accelerate", "pp2,zero1", "a pipeline"),
         ("accelerate", "zero3,selective", "selective recomputation"),
         ("accelerate", "tp2", "tensor or context ranks without FSDP"),
@@ -138,17 +121,6 @@ def test_no_framework_copies_heads_of_keys(engine: str) -> None:
     with pytest.raises(UserError, match="no word for tensor ranks with the same heads of keys of layout tp16"):
         FRAMEWORKS[engine].render(divided("tp16,zero3"))
     assert "tp16" in FRAMEWORKS[engine].render(divided("tp16,zero1", model=replace(LLAMA, kv_heads=32)))
-
-
-def test_nanotron_is_for_models_like_llama() -> None:
-    for model, word in (
-        (EXPERTS, "experts"),
-        (replace(LLAMA, gated=False), "a network without a gate"),
-        (replace(LLAMA, head_dim=64), "heads of another width"),
-        (replace(LLAMA, causal=False), "attention to all tokens"),
-    ):
-        with pytest.raises(UserError, match=f"no word for {word}"):
-            FRAMEWORKS["nanotron"].render(divided("tp2", model=model))
 
 
 def test_accelerate() -> None:
@@ -197,8 +169,12 @@ def test_torchtitan_has_a_model_for_the_sizes() -> None:
     mixture = replace(LLAMA, experts=8, experts_per_token=2, expert_ffn=4096)
     assert [family(model) for model in (LLAMA, mixture, EXPERTS)] == ["llama3", "llama4", "deepseek_v3"]
     assert family(replace(LLAMA, tied=True)) == family(replace(LLAMA, head_dim=64)) == "qwen3"
-    with pytest.raises(UserError, match="torchtitan has no word for a network without a gate"):
-        family(replace(LLAMA, gated=False))
+    for model, word in (
+        (replace(LLAMA, gated=False), "a network without a gate"),
+        (replace(LLAMA, causal=False), "attention to all tokens"),
+    ):
+        with pytest.raises(UserError, match=f"torchtitan has no word for {word}"):
+            family(model)
     with pytest.raises(UserError, match="no word for a tied head in a pipeline"):
         FRAMEWORKS["torchtitan"].render(divided("pp2", model=replace(LLAMA, tied=True)))
 
@@ -240,8 +216,6 @@ def test_a_plan_is_launched_with_its_layout() -> None:
 READERS = {
     "accelerate": "from accelerate.commands.config.config_args import load_config_from_file as load;"
     "found = load(path); print(json.dumps([found.num_processes, found.parallelism_config]))",
-    "nanotron": "from nanotron.config import get_config_from_file as load;"
-    "found = load(path); print(json.dumps([found.parallelism.tp, found.global_batch_size]))",
     "torchtitan": "from torchtitan.config.manager import ConfigManager;"
     "found = ConfigManager().parse_args(['--job.config-file', path]);"
     "print(json.dumps([found.parallelism.tensor_parallel_degree, found.training.global_batch_size]))",
@@ -257,7 +231,6 @@ READ = {
             },
         ],
     ),
-    "nanotron": ("tp4,pp2,zero1,mb2,ga16", [4, 256]),
     "torchtitan": ("tp4,pp2,zero1,mb2,ga16", [4, 256]),
 }  # fmt: skip
 

@@ -71,12 +71,17 @@ def straggler(facts: Facts) -> Issue | None:
     divides = more is not None or sends is not None or full_rank_is_late(facts)
     if waits is not None and gain_s is not None and divides:
         gain_s = min(gain_s, waits)  # what it has more is divided among all, and does not vanish
-    return Issue(f"rank {late.rank} keeps the others waiting{when}", evidence, help_late_rank(facts),
+    return Issue(f"rank {late.rank} keeps the others waiting{when}", evidence, _late_advice(facts, sends),
                  facts.steady_steps, share, gain_s=gain_s, ranks=(late.rank,), about="straggler")  # fmt: skip
 
 
 def help_late_rank(facts: Facts) -> str:
     """Advice for the late rank."""
+    return _late_advice(facts, awaited_line(facts))
+
+
+def _late_advice(facts: Facts, sends: str | None) -> str:
+    """The same; `sends`: the awaited line."""
     late, uneven = facts.late_rank, uneven_input(facts)
     if uneven is not None:
         return uneven.next
@@ -87,18 +92,18 @@ def help_late_rank(facts: Facts) -> str:
     if full_rank_is_late(facts):
         return EVEN_EXPERTS
     if late.queued_share is None:
-        return _help_by_cause(facts, late)
+        return _help_by_cause(facts, late, sends)
     if late.cause is not None and facts.ranks_per_node == facts.world_size:  # other work would hold all ranks up alike
-        return f"{_help_by_cause(facts, late)}; it also waits for processors: {free_processors(facts)}"
+        return f"{_help_by_cause(facts, late, sends)}; it also waits for processors: {free_processors(facts)}"
     return f"look at what else runs on rank {late.rank}'s machine: {free_processors(facts)}"
 
 
-def _help_by_cause(facts: Facts, late: LateRank) -> str:
+def _help_by_cause(facts: Facts, late: LateRank, sends: str | None) -> str:
     if late.phases:
         return _help_in_phases(facts, late)
     if late.cause is None:
         return f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
-    if awaited_line(facts) is not None:
+    if sends is not None:
         return (
             f"let each rank make its own part of what rank {late.rank} makes for all (a loader with a "
             f"DistributedSampler on each), or rank {late.rank} make it ahead, in workers of a loader"

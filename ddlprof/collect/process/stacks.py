@@ -226,13 +226,16 @@ class CodeLocator:
         for frame in reversed(users):
             if found := _loop_of(frame, loop, update):
                 caller = self.text(users[-1]) if frame is not users[-1] else ""
-                called = frames[: frames.index(frame)]
-                carries = found.carries or any(
-                    keeps(each.code) for each in called if not self._is_of_torch_or_ours(each.code.co_filename)
-                )
-                what = (LOOP if carries else EACH) if any(map(_calls_module, called)) else OWN_LOOP
+                what = self._loop_kind(found, frames[: frames.index(frame)])
                 return SourceLocation(self.text(frame, found.line), what, caller)
         return SourceLocation(self.text(users[0])) if users else None
+
+    def _loop_kind(self, loop: Loop, called: list[StackFrame]) -> str:
+        """What a loop is that these frames are called from; what they keep matters only if they call modules."""
+        if not any(map(_calls_module, called)):
+            return OWN_LOOP
+        own = (each.code for each in called if not self._is_of_torch_or_ours(each.code.co_filename))
+        return LOOP if loop.carries or any(map(keeps, own)) else EACH
 
     def find_hook(self, inside: _Inside) -> SourceLocation | None:
         """Where a package that logs or draws was entered from the user's innermost line, such as by a hook of it."""

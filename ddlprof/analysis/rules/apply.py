@@ -46,10 +46,10 @@ RULES = tuple(rule for rules in GROUPS.values() for rule in rules)
 def apply_rules(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
     """The findings of these rules, sorted by severity, then by gain (by share of the time if no gain is known).
 
-    Of one severity, those whose cure changes what is trained are last.
+    Of one severity, those whose cure changes what is trained, and those whose gain nobody has measured, are last.
     """
     findings = []
-    last = {rule.name for rule in rules if rule.trains_otherwise}
+    last = {rule.name for rule in rules if rule.comes_last}
     for rule in rules:
         issue = rule.find(facts)
         if issue is None or issue.samples < rule.samples or _is_of_unmeasured_device(issue, facts):

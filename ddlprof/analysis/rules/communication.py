@@ -131,8 +131,8 @@ def gradient_traffic(facts: Facts) -> Issue | None:
         if (facts.training.unused_iterations or 0) >= UNUSED_LOOKS:
             return None  # one of the few messages is of that search
         lines = by_line(facts.issued.of(*OF_SCRIPT)).values()
-        if max(map(facts.moving_of, lines), default=0.0) > exposed:
-            return None  # a line of the script is waited for longer, and has findings of its own
+        if max((facts.moving_of(line) + other_at(facts, line) for line in lines), default=0.0) > exposed:
+            return None  # a line of the script takes longer, for pickling objects too, and has findings of its own
     evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
     comm = facts.comm
     if comm is not None:
@@ -220,6 +220,13 @@ def exposed_s(facts: Facts, issued: Iterable[Issued]) -> float | None:
     return moving if facts.world_size > 1 and share is not None and share >= WARN_SHARE else None
 
 
+def other_at(facts: Facts, issued: Iterable[Issued]) -> float:
+    """The seconds of `other` at the lines of these collectives, as far as the stack samples tell."""
+    texts = {each.place.text for each in issued}
+    share = sum(each.share for each in facts.sources.shares if each.place.text in texts)
+    return share * (facts.mean_s("other") or 0.0)
+
+
 def share_of_step(facts: Facts, seconds: float) -> float | None:
     """Seconds as a share of the mean step."""
     step = facts.mean_s("step")
@@ -245,5 +252,5 @@ RULES = (
     Rule("gradient_traffic", "Links carry less than the ranks exchange", MOVING, WORTH, FINDING_STEPS,
          "communication is not measured, `no_sync` or `bucket_size` speaks, `unused_search` does and messages are "
          "small, or lines of the script or broadcasts of buffers are what is waited for", gradient_traffic,
-         trains_otherwise=True),
+         comes_last=True),
 )  # fmt: skip

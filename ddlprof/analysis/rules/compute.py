@@ -476,7 +476,7 @@ RULES = (
          f"one backward pass a step, of fewer than {FEW_SAMPLES} samples on a rank, and as much computing for each "
          f"node; half of computing is {percent(WARN_SHARE)} of the step",
          "twice the batch halves it for the same samples; never more than a warning, since it changes the training",
-         FINDING_STEPS, _NO_PASSES, few_samples, trains_otherwise=True),
+         FINDING_STEPS, _NO_PASSES, few_samples, comes_last=True),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
          f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "
          f"{percent(FREE_MEMORY_SHARE)} of the device's memory was never used",

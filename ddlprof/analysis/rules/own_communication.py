@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ddlprof.analysis.issued import Issued, by_line
-from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, share_of_step
+from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, other_at, share_of_step
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.sources import MORE_THAN_A_LINE, function_of
@@ -129,7 +129,7 @@ def many_messages(facts: Facts) -> Issue | None:
     enough = passes * max(1, ceil(line.bytes / passes / BUCKET_BYTES))
     if line.fastest_s is None or line.number < 4 * enough:
         return None
-    other_s, gain = _other_at(facts, line), min(line.moving_s, (line.number - enough) * line.fastest_s)
+    other_s, gain = other_at(facts, line.kinds), min(line.moving_s, (line.number - enough) * line.fastest_s)
     evidence = f"{line.text}: {line.number:.0f} x {line.ops} a step, {size(line.bytes / line.number)} each, at least "
     evidence += f"{1e6 * line.fastest_s:.0f} µs each; computing waits {facts.scale.time(line.moving_s)} for them"
     evidence += f", and {facts.scale.time(other_s)} a step are at that line itself" if other_s else ""
@@ -185,7 +185,7 @@ def sent_objects(facts: Facts) -> Issue | None:
     step, lines = facts.mean_s("step"), _lines(facts, facts.issued.of(OBJECTS))
     if not step or not lines:
         return None
-    seconds = {line: line.moving_s + _other_at(facts, line) for line in lines}
+    seconds = {line: line.moving_s + other_at(facts, line.kinds) for line in lines}
     line = max(lines, key=lambda each: seconds[each])
     if seconds[line] < LINE_OF_STEP_SHARE * step:
         return None
@@ -200,13 +200,6 @@ def sent_objects(facts: Facts) -> Issue | None:
     return Issue("the script sends objects of Python in its steps", evidence, f"{line.text}: {action}",
                  facts.steady_steps, seconds[line] / step, gain_s=seconds[line],
                  about="other" if pickling > line.moving_s else "comm")  # fmt: skip
-
-
-def _other_at(facts: Facts, line: _Line) -> float:
-    """The seconds of `other` at a line, as far as the stack samples tell."""
-    texts = {each.place.text for each in line.kinds}
-    share = sum(each.share for each in facts.sources.shares if each.place.text in texts)
-    return share * (facts.mean_s("other") or 0.0)
 
 
 def _main_line(facts: Facts) -> _Line | None:

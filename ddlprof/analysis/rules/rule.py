@@ -44,7 +44,8 @@ class Rule:
     abstains: str
     """When the rule finds nothing, beyond what holds for all rules."""
     find: Callable[[Facts], Issue | None]
-    trains_otherwise: bool = False
-    """Whether the cure changes what is trained, such as the batch: cures that do not come first."""
+    comes_last: bool = False
+    """Whether it stands behind the others of its severity: its cure changes what is trained, such as the batch, or its
+    gain was not measured in the run and may be none."""
     hides: bool = False
     """Whether it makes everything else take longer, or in vain: acted on first where it is more than an info."""

@@ -342,7 +342,7 @@ RULES = (
          "shorter operators are not faster on more threads; never more than a warning, since nobody measured how much "
          "faster longer ones are", FINDING_STEPS,
          "the autograd graph was not read, the training waits for processors, or the job trains on a device",
-         few_threads),
+         few_threads, comes_last=True),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
          "was never used, or on processors as much of the machine's is free as the process has",

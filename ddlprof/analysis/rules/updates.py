@@ -162,5 +162,5 @@ RULES = (
          f"looks up less than one row in {FEW_ROWS}; tables of one size count as one",
          "moments and weights of all rows are read and written for a few", FINDING_STEPS,
          "the operators were not read, the table is also the weight of a product, parameters are divided among the "
-         "ranks, or several ranks have another backend than gloo", dense_embedding, trains_otherwise=True),
+         "ranks, or several ranks have another backend than gloo", dense_embedding, comes_last=True),
 )  # fmt: skip

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ddlprof.analysis.findings import SEVERITIES
 from ddlprof.analysis.rules.apply import GROUPS, RULES, apply_rules
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.model.source_locations import DERIVES, SourceLocation
 from scripts.lists.rules import table
 from tests.unit.analysis.rules.made_up import facts, summary
 
@@ -51,10 +53,20 @@ def test_the_most_worthwhile_comes_first() -> None:
     assert [f.rule for f in apply_rules(facts(), rules)] == ["everything", "gain", "share", "warning", "info"]
 
 
-def test_of_one_severity_what_changes_the_training_is_last() -> None:
-    batch = replace(saying(found(0.19), name="batch"), trains_otherwise=True)
+def test_of_one_severity_what_changes_the_training_or_is_a_guess_is_last() -> None:
+    batch = replace(saying(found(0.19), name="batch"), comes_last=True)
     rules = [batch, saying(found(0.11), name="line"), saying(found(0.05), name="info")]
     assert [f.rule for f in apply_rules(facts(), rules)] == ["line", "batch", "info"]
+
+
+def test_a_measured_line_is_told_before_a_second_thread() -> None:
+    line = Sources(40, [SourceShare(SourceLocation("train.py:9 penalty", DERIVES), 0.7, True)])
+    known = facts(
+        {"compute": 97.0, "compute_forward": 30.0, "compute_backward": 60.0, "other": 3.0},
+        device="cpu", cpu_threads=1, cores_per_rank=2, busy_cores_per_rank=1.0, cpu_percent=50.0, graph_nodes=100,
+        computing=line,
+    )  # fmt: skip
+    assert [f.rule for f in apply_rules(known, RULES)][:2] == ["costly_line", "few_threads"]
 
 
 means = st.floats(0, 100, allow_nan=False)

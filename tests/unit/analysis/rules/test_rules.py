@@ -30,7 +30,7 @@ from tests.golden.runs import MS
 from tests.unit.analysis.rules import input_cases, loop_cases, memory_cases
 from tests.unit.analysis.rules.input_cases import BLOCKED, BURSTS, WAITING, job
 from tests.unit.analysis.rules.loop_cases import PAUSES, line
-from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
+from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts, summary
 
 GIB = 2**30
 COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
@@ -359,6 +359,8 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(30, reductions=TINY, unused_iterations=8), ddp(5),
                          by(GRADIENTS, at_line(2, 5e4), reductions=TINY),  # which takes longer, and is as small
+                         replace(by(GRADIENTS, at_line(2, 5e4, 0.0, issuers.OBJECTS), reductions=TINY),
+                                 sources=line(""), summary=summary({"compute": 50, "comm": 15, "other": 35})),
                          ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
     "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),

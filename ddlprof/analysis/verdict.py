@@ -91,6 +91,8 @@ def judge_run(
     if own is not None:
         action = own.next
     rule = own.rule if own is not None else None
+    if verdict.name == "COMPUTE-BOUND" and all(each is own for each in findings):
+        action = _alone(action, facts)
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
@@ -268,6 +270,16 @@ def _compute(facts: Facts) -> tuple[str, str]:
 
 def _faster(what: str, facts: Facts) -> str:
     """Words for a faster machine, and for what was looked at before it."""
+    return what + _looked("nothing cheaper was found", facts)
+
+
+def _alone(action: str, facts: Facts) -> str:
+    """The action, where no finding stands beside it; of other work that it is to end, that nothing else was found."""
+    return action + _looked("nothing else was found", facts) if action == free_processors(facts) else action
+
+
+def _looked(found: str, facts: Facts) -> str:
+    """Words for what was looked at in vain, in brackets; empty if that is nothing."""
     looked = [
         name
         for name, known in (
@@ -280,7 +292,7 @@ def _faster(what: str, facts: Facts) -> str:
         )
         if known
     ]
-    return f"{what} (nothing cheaper was found; looked at: {', '.join(looked)})" if looked else what
+    return f" ({found}; looked at: {', '.join(looked)})" if looked else ""
 
 
 def _launches(facts: Facts) -> tuple[str, str]:

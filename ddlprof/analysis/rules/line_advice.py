@@ -155,11 +155,13 @@ BETWEEN = {
 
 ONCE_FOR_ALL = "what is the same for each phase (reading and preparing the data): once, before the first of them"
 MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
+"""Words of lines that may make batches, as far as is known."""
 _LOADER = (
     "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
     "samples, or workers of a DataLoader beside computing"
 )
-"""Advice for such a line of a loop that loads its batches itself."""
+"""Advice for a line that does such work in a loop which loads its batches itself. Nothing tells whether another line
+makes a batch."""
 
 
 def main_line(facts: Facts) -> SourceShare | None:
@@ -170,6 +172,6 @@ def main_line(facts: Facts) -> SourceShare | None:
 def words_for_line(facts: Facts, line: SourceShare) -> tuple[str, str]:
     """Words for what happens at a line, and the advice."""
     told, action = AT_ANY_LINE.get(line.place.what, AT_ANY_LINE[""])
-    if line.place.what in MAY_LOAD and facts.summary.mean_ns("data") is None:
+    if line.place.what in source_locations.data_work() and facts.summary.mean_ns("data") is None:
         action += f"; {_LOADER}"
     return f"{told} {line.place.text}", action

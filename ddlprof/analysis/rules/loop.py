@@ -14,6 +14,7 @@ from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.sources import MORE_THAN_A_LINE, TIMED, SourceShare, function_of, number_of
 from ddlprof.analysis.thresholds import (
     ANOMALY_SHARE,
+    BOUND_SHARE,
     FINDING_STEPS,
     FORWARD_ALONE,
     JOB_EVENTS,
@@ -36,6 +37,7 @@ _PARTS = (
     "own part instead, and in the background: torch.distributed.checkpoint.async_save"
 )
 
+_PART_OF_IT = "that saves a part of it: how much, a run with it tells"
 _SEND_LESS = "less often, or several values in one call"
 """Advice for a line that is also one whose collectives the run knows."""
 _COSTLY = (
@@ -237,14 +239,19 @@ def _line(facts: Facts, title: str, what: str) -> Issue | None:
 
 def evaluation_share(facts: Facts) -> Issue | None:
     """Finds a job that spends much of its time evaluating."""
-    action = AT_ANY_LINE[source_locations.EVALUATION][1]
+    job, action = facts.job, AT_ANY_LINE[source_locations.EVALUATION][1]
+    once = job is not None and job.evaluations == 1
+    if once:
+        action = "evaluate on fewer batches, or in another process"
     if facts.training.evaluates_with_gradients:
-        action = f"with torch.no_grad(): around it, as nothing uses the graphs that it makes; {action}"
+        action = f"with torch.no_grad(): around it, as nothing uses its graphs ({_PART_OF_IT}); {action}"
     title, alone = "the job spends much of its time evaluating", facts.lone_evaluator
     if alone is not None:
         title = f"the job waits while rank {alone} alone evaluates"
         action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
     issue = _part_of_job(facts, "evaluation", "evaluations", title, action)
+    if issue is not None and once:  # it may be the only one of the longest training
+        issue = replace(issue, severity="warning") if (issue.share or 0.0) >= BOUND_SHARE else None
     line = next((each for each in facts.evaluating.shares if each.sure and not _is_timed(each.place)), None)
     if issue is None or line is None:
         return issue
@@ -377,8 +384,10 @@ RULES = (
          f"fewer than {LINE_SAMPLES} stack samples were taken then, no line has {percent(LINE_SHARE)} for certain, or "
          "evaluations and checkpoints take so long that all of it may be in them",
          between_steps),
-    Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
-         _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
+    Rule("evaluation_share", "Evaluation takes much of the job",
+         f"{percent(WARN_SHARE)} of the job's wall time, a single one {percent(BOUND_SHARE)}",
+         "less is not worth a day of anybody's work; a single one may be the only one of the longest training, and is "
+         "never more than a warning", 1, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",
          f"{percent(WARN_SHARE)} of the job's wall time, by what steps with a checkpoint take longer beside "
          "the writing, if that is longer than the writing", _JOB_REASON, JOB_EVENTS,

@@ -16,6 +16,7 @@ from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.analysis.verdict import (
+    _alone,
     _finding_of,
     _first_of_job,
     _hiding,
@@ -89,6 +90,14 @@ def test_advice_names_what_was_found() -> None:
         "computing waits 5 ms a step for communication between machines: allreduce and broadcast take 14 ms in all, "
         "0.93 GB/s bus bandwidth"
     )
+
+
+def test_what_was_looked_at_in_vain_is_said_beside_other_work() -> None:
+    given = facts(queued_share=0.4, other_cores=2.0, busy_cores_per_rank=2.0)
+    _, action = advise(Verdict("COMPUTE-BOUND", "warning", None, 0.6), given)
+    assert action.startswith("end the other work")
+    assert _alone(action, given) == f"{action} (nothing else was found; looked at: threads, precision)"
+    assert _alone("larger batches", given) == "larger batches"
 
 
 def test_no_part_is_larger_than_its_whole() -> None:

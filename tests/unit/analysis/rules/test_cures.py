@@ -81,6 +81,13 @@ def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) ->
 def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | None) -> None:
     (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), evaluates_with_gradients=graded))
     assert ("torch.no_grad()" in finding.next) == bool(graded)
+    assert ("a run with it tells" in finding.next) == bool(graded)  # all that it takes is no gain of that
+
+
+def test_a_single_evaluation_is_told_if_it_bounds_the_job_and_not_to_come_less_often() -> None:
+    (finding,) = found("evaluation_share", facts(job=job("evaluation", 440, times=1)))
+    assert finding.severity == "warning"
+    assert finding.next.startswith("evaluate on fewer batches")
 
 
 @pytest.mark.parametrize(("alone", "told"), [(0, True), (None, False)])
@@ -220,7 +227,10 @@ def test_the_cure_of_a_slow_line_depends_on_what_it_does(what: str, cure: str) -
     for data, loads_itself in ((None, True), (1.0, False)):
         (finding,) = found("slow_line", facts({"compute": 70.0, "data": data, "other": 30.0}, sources=line(what)))
         assert cure in finding.next
-        assert ("DataLoader" in finding.next) == loads_itself
+        makes = (
+            loads_itself and what in source_locations.data_work()
+        )  # of others nobody knows whether they make batches
+        assert ("DataLoader" in finding.next) == makes
 
 
 def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:

@@ -34,6 +34,11 @@ NAMES = (
         "a step takes a microsecond longer",
     ),
     PrivateName(
+        "torch:_C._functorch.get_interpreter_stack",
+        "tells whether a module is called under torch.vmap, which hides dimensions",
+        "a batch under torch.vmap reads as one sample",
+    ),
+    PrivateName(
         "torch.nn:Module._replicate_for_data_parallel",
         "takes the timing off the copies that DataParallel makes of a module",
         "modules cannot be timed under DataParallel",
@@ -138,6 +143,12 @@ def tracing(torch: Any) -> Callable[[], bool]:
     """The function that `torch.jit.is_tracing` calls through two others, to save time."""
     asked: Callable[[], bool] = find(torch, "_C._is_tracing") or torch.jit.is_tracing
     return asked
+
+
+def mapped(torch: Any) -> Callable[[], bool]:
+    """A function that tells whether it is called under torch.vmap."""
+    transforms: Callable[[], Any] = find(torch, "_C._functorch.get_interpreter_stack") or tuple
+    return lambda: any(each.key().name == "Vmap" for each in transforms() or ())
 
 
 def is_made(step: Any) -> bool:

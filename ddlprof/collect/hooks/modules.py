@@ -41,6 +41,7 @@ from ddlprof.torch_private.modules import (
     call_code,
     compiled_slot,
     keep_from_script,
+    mapped,
     tracing,
 )
 
@@ -68,6 +69,8 @@ class OuterModules:
         self.torch = torch
         self.is_dynamo_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
         self.is_tracing: Callable[[], bool] = tracing(torch)
+        self.is_mapped: Callable[[], bool] = mapped(torch)
+        self._was_mapped = False
         self.is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self.recorder = recorder
         self.look = fail_open(look, recorder)
@@ -250,6 +253,8 @@ class OuterModules:
         learning = self.searching or self._samples.is_learned
         if learning:
             payload.value = self._samples.begin(module, args, kwargs, payload.value, learn=self.searching)
+        if self.is_mapped():  # its tensors do not show the dimension of the batch
+            payload.value, self._was_mapped = None, True
         first = self.recorder.boundaries <= FIRST_STEPS
         if first or self.searching or not learning:
             self._trains(module)
@@ -258,7 +263,7 @@ class OuterModules:
         elif self.count is not None:
             fail_open(self.count, self.recorder)((*args, *kwargs.values()))
         else:
-            self.is_settled = not learning
+            self.is_settled = not learning and not self._was_mapped
 
     def over(self, made: Any) -> None:
         """Called at the end of a forward for which `look_closely` was called, with what it returns."""

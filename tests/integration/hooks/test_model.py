@@ -208,6 +208,23 @@ def test_export_and_transforms(profiling: Profiling) -> None:
             assert gradients.shape == (3, 4)
 
 
+def test_samples_under_vmap_are_not_known(profiling: Profiling) -> None:
+    def loss(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(net, weights, (x[None],)).sum()  # type: ignore[no-any-return]
+
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with profiling() as profile:
+        for _ in range(20):  # also after those that are looked at
+            weights = {name: each.detach() for name, each in net.named_parameters()}
+            found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, torch.ones(3, 4))
+            for name, each in net.named_parameters():
+                each.grad = found[name].mean(0)
+            optimizer.step()
+    assert len(profile.rows) == 20
+    assert {row.samples for row in profile.rows} == {None}
+
+
 def test_exceptions_pass_through(profiling: Profiling) -> None:
     with profiling() as profile:
         net = small_net()

@@ -9,15 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
 from ddlprof.analysis.compare import ERROR, QUEUED_NOISE, Difference, RunTimes, mean_of_runs
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.shifts import RATIO, ROOT, Side, Transform, shift
 from ddlprof.analysis.uncertainty import MIN_STEPS, MeanEstimate, mean_error
+from ddlprof.model.records import EVALUATION
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import Attempt
 
 JOB = "job"
 PART_NOISE = 0.1
 """The standard deviation among equal runs of each part but the steps, as a share of the part."""
+_EVALUATIONS = 4
+"""From so many on, evaluations show themselves how they vary, and differ among equal runs as steps do."""
 START_NOISE = 0.25
 """The same for what is there once a run, and depends on what the caches of the machine hold."""
 _ONCE = ("start_up", "warm_up", "compilation", "end")
@@ -51,10 +59,19 @@ class JobTimes:
         return JobTimes(parts, self.noise, work)
 
 
-def job_times(job: JobTime | None, times: RunTimes, samples: float = 1.0) -> JobTimes | None:
+def evaluations_ns(attempt: Attempt) -> list[int]:
+    """How long each evaluation took, on the rank with most of them."""
+    spans = ([span.duration_ns for span in rank.data.spans if span.what == EVALUATION] for rank in attempt.ranks)
+    return max(spans, key=len, default=[])
+
+
+def job_times(
+    job: JobTime | None, times: RunTimes, samples: float = 1.0, evaluations: Sequence[int] = ()
+) -> JobTimes | None:
     """The times of a job; None where the whole of it was not measured, or it has hardly a step.
 
-    `samples`: the number of samples in a step if the work is counted in samples, else 1.
+    `samples`: the number of samples in a step if the work is counted in samples, else 1; `evaluations`: how long each
+    of them took, in nanoseconds.
     """
     if job is None or job.until != "end" or not job.timed or job.steps < MIN_STEPS:
         return None
@@ -62,9 +79,19 @@ def job_times(job: JobTime | None, times: RunTimes, samples: float = 1.0) -> Job
     own = math.sqrt(mean_error(series)[0]) / float(series.mean()) if len(series) >= MIN_STEPS and times.step else 0.0
     queued = QUEUED_NOISE * (times.queued_share or 0.0)
     usual = {part: START_NOISE if part in _ONCE else PART_NOISE for part in JOB_PARTS}
+    usual["evaluation"] = min(PART_NOISE, math.hypot(times.noise, _error_of(evaluations)))
     noise = {part: math.hypot(of, queued) for part, of in usual.items()}
     noise |= dict.fromkeys(_LIKE_STEPS, math.hypot(times.noise, own))
     return JobTimes({part: (job.parts_s[part] or 0.0) * 1e9 for part in JOB_PARTS}, noise, job.steps * samples)
+
+
+def _error_of(several: Sequence[int]) -> float:
+    """The standard error of the mean of these, as a share of it, wider where they are few; too few tell nothing."""
+    number = len(several)
+    if number < _EVALUATIONS:
+        return math.inf
+    mean = fmean(several)
+    return stdev(several) / mean / math.sqrt(number) * math.sqrt((number - 1) / (number - 3)) if mean else math.inf
 
 
 def compare_jobs(a: Sequence[JobTimes | None], b: Sequence[JobTimes | None]) -> list[Difference]:

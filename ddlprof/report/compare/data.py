@@ -12,7 +12,7 @@ from statistics import fmean
 
 from ddlprof.analysis.changes import Change, changes, facts_of
 from ddlprof.analysis.compare import ERROR, Difference, Gate, check_gates, compare, measured, usual_noise
-from ddlprof.analysis.compare_job import JobTimes, compare_jobs, job_times, same_work
+from ddlprof.analysis.compare_job import JobTimes, compare_jobs, evaluations_ns, job_times, same_work
 from ddlprof.analysis.job_time import job_time
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.analysis.shifts import Shift
@@ -104,7 +104,8 @@ class JobLine:
     rows: list[RowLine]
     """The job, and each part that took time on one side. Shares are of A's job, and seconds those of a whole job."""
     work: int
-    """The number of steps, or of samples, that the times are for."""
+    """The number of steps, or of samples, that the times are for. Where each sample is trained on again by another
+    worker or rank, once counts; so in `done`."""
     same_work: bool
     """Whether both sides did that much. If not, what grows with the work is taken for the work of A."""
     done: tuple[int, int]
@@ -196,10 +197,15 @@ def build(
     found = compare(times[0], times[1])
     jobs = [
         [
-            job_times(job_time(attempt), run, (batch or 1) if basis == SAMPLE else 1)
-            for attempt, run, batch in zip(*side, strict=True)
+            job_times(
+                job_time(attempt),
+                run,
+                ((batch or 1) if basis == SAMPLE else 1) / _copies(analysed, attempt),
+                evaluations_ns(attempt),
+            )
+            for analysed, attempt, run, batch in zip(*side, strict=True)
         ]
-        for side in zip(attempts, times, batches, strict=True)
+        for side in zip((a, b), attempts, times, batches, strict=True)
     ]
     judged = check_gates(gates, found)
     facts = [
@@ -248,6 +254,13 @@ def _global_batch(run: Analysed, attempt: Attempt) -> int | None:
         return None
     ranks = training.data_parallel_ranks or attempt.ranks[0].data.header.world_size
     return training.batch_per_rank * (training.micro_batches or 1) * ranks
+
+
+def _copies(run: Analysed, attempt: Attempt) -> int:
+    """How often the job trains on each sample in place of once, as its findings say."""
+    found, manifest = {each.rule for each in run.report.findings}, attempt.manifest(run.run.manifest)
+    workers = manifest.training.loader_workers if manifest and "repeated_samples" in found else None
+    return (workers or 1) * (run.report.world_size if "same_samples" in found else 1)
 
 
 def _basis(batches: Sequence[Sequence[int | None]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 
 from ddlprof.analysis.shifts import FASTER, SLOWER
 from ddlprof.base.units import Scale, tenths_of_percent
@@ -59,9 +60,13 @@ def _unit(data: ComparisonData) -> str:
     return "samples" if data.basis == SAMPLE else "steps"
 
 
-def parts_besides_steps(job: JobLine) -> list[str]:
-    """`evaluation is faster (-37.8 % of the job)`: the parts outside of steps that differ."""
-    rows = [row for row in moved(job) if row.name not in _STEPS]
+def parts_besides_a_step(data: ComparisonData) -> list[str]:
+    """`evaluation is faster (-37.8 % of the job)`: the parts that differ, which a step does not tell."""
+    job = data.job
+    if job is None:
+        return []
+    repeats = next(_repeated(data), None) is not None  # then a step may be as long, and there are more of them
+    rows = [row for row in moved(job) if row.name not in _STEPS or (repeats and row.name == _STEPS[0])]
     return [f"{label(row)} is {row.word} ({change(row.mean)} of the job)" for row in rows if row.mean]
 
 
@@ -92,6 +97,16 @@ def _is_shown(row: RowLine, job: JobLine) -> bool:
 
 def notes(data: ComparisonData) -> Iterator[str]:
     """What a reader must know of the jobs' times."""
+    yield from _repeated(data)
     if data.job is not None and not data.job.same_work:
         work = f"{data.job.work:,} {_unit(data)}"
         yield f"the jobs did not do as much: their times are those of {work}, the first run of A"
+
+
+def _repeated(data: ComparisonData) -> Iterator[str]:
+    """Which side does the same work several times."""
+    for letter, side, done in zip("AB", (data.a, data.b), data.job.done if data.job else (), strict=False):
+        steps = fmean(run.steps * ((run.global_batch or 1) if data.basis == SAMPLE else 1) for run in side.runs)
+        if done and steps >= 1.5 * done:
+            unit = _unit(data)
+            yield f"{letter} trains on each sample {steps / done:.2g} times: {steps:,.0f} {unit} are taken for {done:,}"

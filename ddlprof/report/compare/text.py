@@ -94,7 +94,7 @@ def _difference(data: ComparisonData) -> str:
     """Whether B is faster, in the step or in the job; the one that differs comes first."""
     step, job = _of_step(data), data.job
     if job is None or not jobs.differs(data):
-        parts = jobs.parts_besides_steps(job) if job else []
+        parts = jobs.parts_besides_a_step(data)
         return f"{step}; in the job {listed(parts)}" if parts else step
     if data.step.word in (FASTER, SLOWER):
         return f"{step}; {jobs.size(job)}: {jobs.figures(job)}"

@@ -47,6 +47,17 @@ def test_equal_jobs_are_not_told_apart() -> None:
     assert set(words(job(start_up=2.0), job(start_up=3.0)).values()) == {"none"}  # the caches of the machine
 
 
+@pytest.mark.parametrize(
+    ("each_ns", "word"),
+    [([1e9, 1.01e9, 0.99e9, 1e9, 1e9], "faster"), ([0.5e9, 1.5e9, 0.6e9, 1.4e9, 1e9], "none"), ([1e9, 1e9], "none")],
+)
+def test_evaluations_that_take_as_long_each_time_are_told_apart_sooner(each_ns: list[float], word: str) -> None:
+    one, other = (
+        job_times(job(evaluation=seconds), times(), evaluations=[round(ns) for ns in each_ns]) for seconds in (50, 44)
+    )
+    assert {each.name: each.word for each in compare_jobs([one], [other])}["evaluation"] == word
+
+
 def test_a_busy_machine_says_less() -> None:
     a, b = job(evaluation=8.0), job(evaluation=4.0)
     quiet, busy = (

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import End
 from ddlprof.report.compare import html, markdown
 from ddlprof.report.compare import text as words
-from ddlprof.report.compare.data import ComparisonData, JobLine, RowLine, ShiftLine, build
+from ddlprof.report.compare.data import ComparisonData, JobLine, RowLine, ShiftLine, _copies, build
 from tests.golden.runs import MS, header, simple_run, step, write_rank
 from tests.unit.report.compare.made import analysed
 
@@ -57,6 +60,22 @@ def test_where_both_differ_the_step_comes_first(same: ComparisonData) -> None:
 
 def test_where_only_a_part_of_the_job_differs_it_is_named(same: ComparisonData) -> None:
     assert words.verdict(replace(same, job=MOVED)).endswith("; in the job evaluation is faster (-30.0 % of the job)")
+
+
+def test_work_that_is_done_again_and_again_counts_once(same: ComparisonData) -> None:
+    side = replace(same.a, runs=[replace(same.a.runs[0], steps=400)])
+    halved = replace(MOVED, rows=[row("job", 10, 9, "none"), row("steps", 7, 4, "faster")], done=(200, 200))
+    data = replace(same, a=side, b=replace(same.b, runs=[replace(same.b.runs[0], steps=200)]), job=halved)
+    assert words.verdict(data).endswith("; in the job steps is faster (-30.0 % of the job)")
+    assert "A trains on each sample 2 times: 400 steps are taken for 200" in list(words.notes(data, str))
+
+
+@pytest.mark.parametrize(("rule", "copies"), [("repeated_samples", 3), ("same_samples", 4), ("data_line", 1)])
+def test_what_workers_or_ranks_do_alike_is_work_once(rule: str, copies: int) -> None:
+    report = SimpleNamespace(findings=[SimpleNamespace(rule=rule)], world_size=4)
+    run: Any = SimpleNamespace(report=report, run=SimpleNamespace(manifest=None))
+    attempt: Any = SimpleNamespace(manifest=lambda of: SimpleNamespace(training=TrainingFacts(loader_workers=3)))
+    assert _copies(run, attempt) == copies
 
 
 def test_the_parts_are_in_all_formats(same: ComparisonData) -> None:

@@ -7,6 +7,10 @@ compute beside it. `--keep` names a folder for the runs: one that it holds alrea
 
 The cause is named if the finding that the verdict acts on, or one of the next three, which a card shows too, speaks of
 it; the cure if that finding proposes it. Harmful is a card that acts on another cause, or proposes what makes it worse.
+A script that says that its fault is absent, such as a type that this processor lacks, is not judged.
+
+The forms of a pair differ if all of their own clocks say so, by more than `SAME`: those of the runs and, where these or
+`ddlprof compare` leave a doubt, of `ALONE` runs of each form without ddlprof, in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +47,13 @@ TIMEOUT_S = 240
 TWICE = 2.0
 """A gain is at most this many times what the cure reaches, or larger than it by `ROUNDING` of the step."""
 ROUNDING = 0.05
+SAME = 0.05
+"""Forms whose own clocks differ by this share or less do not differ here."""
+DOUBTFUL = 0.2
+"""Forms whose clocks differ by less in the runs are run again."""
+ALONE = 2
+UNKNOWN_GAIN = re.compile(r"a run with(out)? it tells")
+"""Words of advice that says itself that nobody knows its gain."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +135,18 @@ class Judged:
     reached: float | None
     """The gain that the cured script has by its own clock."""
     harmful: bool | None
-    compared: bool | None
-    """Whether `ddlprof compare` says that the cured one is faster, where it is."""
+    faster: str | None
+    """The form that is faster by all own clocks; empty: they do not differ here."""
+    told: str
+    """The form that `ddlprof compare` says to be faster; empty: none."""
     verdict: str
     quiet: bool | None
     """Whether the cause is not named for the cured script."""
+
+    @property
+    def compared(self) -> bool | None:
+        """Whether `ddlprof compare` names the faster form; None where none is."""
+        return self.told == self.faster if self.faster else None
 
     @property
     def too_much(self) -> bool:
@@ -150,7 +168,7 @@ def main() -> int:
         keep = (options.keep or Path(folder)) / f"burn-{options.burn}"
         with burning(options.burn):
             runs = [(case, {form: run(case, form, keep, options.burn) for form in _forms(case)}) for case in cases]
-        judged = [judge(case, of[FAULT], of.get(CURED)) for case, of in runs]
+            judged = [judge(case, of[FAULT], of.get(CURED), _again(case, keep, options.burn)) for case, of in runs]
         _print(judged)
         for case, of in runs:
             _print_words(case, of[FAULT])
@@ -194,16 +212,23 @@ def _forms(case: Case) -> tuple[str, ...]:
     return (FAULT,) if case.cured is None else (FAULT, CURED)
 
 
-def run(case: Case, form: str, keep: Path, burn: int = 0) -> Run:
-    """Runs a script under ddlprof, unless its run is there already. Beside other work it has one thread: with more, all
-    cards act on threads that this work holds up, which is then the cause."""
-    folder = keep / f"{case.name}-{form}"
+def _again(case: Case, keep: Path, burn: int) -> Callable[[], Iterator[tuple[Run, Run]]]:
+    """What runs both forms in turn, without ddlprof."""
+    return lambda: ((run(case, FAULT, keep, burn, n), run(case, CURED, keep, burn, n)) for n in range(1, ALONE + 1))
+
+
+def run(case: Case, form: str, keep: Path, burn: int = 0, alone: int = 0) -> Run:
+    """Runs a script under ddlprof, or with `alone`, a number, without; unless its run is there already. Beside other
+    work it has one thread: with more, all cards act on threads that this work holds up, which is then the cause."""
+    folder = keep / (f"{case.name}-{form}" + (f"-alone-{alone}" if alone else ""))
     if (folder / "log").exists():
         return Run(folder)
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted
     folder.mkdir(parents=True)
     began = time.monotonic()
-    words = ["run", "--quiet", "--out", str(folder / "run")]
+    words = ["-m", "ddlprof", "run", "--quiet", "--out", str(folder / "run")]
+    if alone:
+        words = ["-m", "torch.distributed.run", "--standalone"] if case.ranks > 1 else []
     if case.ranks > 1:
         words += ["--nproc-per-node", str(case.ranks)]
     words += [str(case.path.resolve()), *([] if case.cured else [form])]
@@ -211,14 +236,18 @@ def run(case: Case, form: str, keep: Path, burn: int = 0) -> Run:
     truth = {"TRUTH": str(folder / "truth")} | ({"OMP_NUM_THREADS": "1"} if burn else {})
     more = truth | ({name: value} if name and form == CURED else {})
     with tempfile.TemporaryDirectory() as scratch:
-        done = _ddlprof(*words, cwd=scratch, **more)
+        done = _python(*words, cwd=scratch, **more)
     (folder / "log").write_text(done.stdout + done.stderr, encoding="utf-8")
-    progress(f"{case.name} {form}: {time.monotonic() - began:.0f} s, code {done.returncode}")
+    progress(f"{case.name} {form}{' alone' if alone else ''}: {time.monotonic() - began:.0f} s, code {done.returncode}")
     return Run(folder)
 
 
-def _ddlprof(*words: str, cwd: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ddlprof", *words]
+def _ddlprof(*words: str) -> subprocess.CompletedProcess[str]:
+    return _python("-m", "ddlprof", *words)
+
+
+def _python(*words: str, cwd: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *words]
     try:
         return subprocess.run(
             command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, errors="replace",
@@ -228,19 +257,21 @@ def _ddlprof(*words: str, cwd: str | None = None, **environment: str) -> subproc
         return subprocess.CompletedProcess(command, 124, "", "timed out\n")
 
 
-def judge(case: Case, fault: Run, cured: Run | None) -> Judged:
-    """What the card of the fault got right, and that of the cured script."""
+def judge(case: Case, fault: Run, cured: Run | None, again: Callable[[], Iterable[tuple[Run, Run]]] = tuple) -> Judged:
+    """What the card of the fault got right, and that of the cured script. `again`: runs both forms once more."""
     if case.where == END:
         cause, cure, harm = (bool(of and re.search(of, fault.card)) for of in (case.cause, case.cure, case.harm))
-        return Judged(case, cause, cause and cure, None, None, harm, None, "", None)
+        return Judged(case, cause, cause and cure, None, None, harm, None, "", "", None)
     named = next((each for each in fault.shown if speaks_of(each, case.cause)), None)
-    known = bool(case.cause)
-    reached, compared, verdict = None, None, ""
-    if cured is not None and case.where != TRAINS:
-        before, after = fault.seconds(case.where), cured.seconds(case.where)
-        reached = 1 - after / before if before and after else None
-        verdict = _verdict(fault, cured)
-        compared = bool(re.search(rf"% faster in the {case.where}|in the {case.where} .*is faster", verdict))
+    known = bool(case.cause) and not fault.own.get("absent")
+    reached, faster, told, verdict = None, None, "", ""
+    if cured is not None and case.where != TRAINS and not fault.own.get("absent"):
+        reached, verdict = gained(case, fault, cured), _verdict(fault, cured)
+        told = _told(verdict, case.where)
+        faster = _faster([] if reached is None else [reached])
+        if reached is not None and (abs(reached) < DOUBTFUL or told != faster):
+            alone = (gained(case, *pair) for pair in again())
+            faster = _faster([reached, *(gain for gain in alone if gain is not None)])
     return Judged(
         case,
         cause=named is not None if known else None,
@@ -248,10 +279,32 @@ def judge(case: Case, fault: Run, cured: Run | None) -> Judged:
         said=gain_of(named, fault.report, case.where) if named else None,
         reached=reached,
         harmful=harmful(case, fault) if known else None,
-        compared=compared,
+        faster=faster,
+        told=told,
         verdict=verdict,
         quiet=not any(speaks_of(each, case.cause) for each in cured.shown) if known and cured else None,
     )
+
+
+def gained(case: Case, fault: Run, cured: Run) -> float | None:
+    """What the cured script gains by its own clock, as a share of what the fault takes."""
+    before, after = fault.seconds(case.where), cured.seconds(case.where)
+    return 1 - after / before if before and after else None
+
+
+def _faster(gains: Sequence[float]) -> str | None:
+    """The form that is faster by all of these gains of the cured one; empty if none is, None without gains."""
+    if not gains:
+        return None
+    return CURED if min(gains) > SAME else FAULT if max(gains) < -SAME else ""
+
+
+def _told(verdict: str, where: str) -> str:
+    """The form that a comparison says to be faster there."""
+    for form, word in ((CURED, "faster"), (FAULT, "slower")):
+        if re.search(rf"% {word} in the {where}|in the {where} .*is {word}", verdict):
+            return form
+    return ""
 
 
 def speaks_of(finding: dict[str, Any], pattern: str) -> bool:
@@ -274,6 +327,8 @@ def gain_of(finding: dict[str, Any], report: dict[str, Any], where: str) -> floa
     """The gain that a finding promises, as a share of the step or of the job; None: it promises none."""
     job, step_s = report.get("job") or {}, (report["times"]["step"] or {}).get("mean_s")
     share: float | None = finding["share"]
+    if finding["gain_s"] is None and UNKNOWN_GAIN.search(finding["next"]):
+        return None
     if finding["gain_s"] is None:
         return share if finding["of"] == JOB and where == JOB else None
     if where == JOB and job.get("steps"):
@@ -297,7 +352,8 @@ def _print(judged: Sequence[Judged]) -> None:
     rows = [
         [
             each.case.name, each.case.where, word(each.cause), word(each.cure), share(each.said), share(each.reached),
-            "too much" if each.too_much else "", "HARM" if each.harmful else "", word(each.compared), word(each.quiet),
+            "too much" if each.too_much else "", "HARM" if each.harmful else "",
+            "alike" if each.faster == "" else word(each.compared), word(each.quiet),
         ]
         for each in judged
     ]  # fmt: skip
@@ -307,20 +363,19 @@ def _print(judged: Sequence[Judged]) -> None:
     )
     known = [each for each in judged if each.cause is not None]
     print(f"\nOf {len(known)} complaints, {sum(each.case.ranks > 1 for each in known)} of them of several ranks:")
-    pairs = [each for each in judged if each.compared is not None]
+    pairs = [each for each in judged if each.faster is not None]
+    differ, alike = [each for each in pairs if each.faster], [each for each in pairs if not each.faster]
     for what, number, of in (
         ("causes named", sum(bool(each.cause) for each in known), len(known)),
         ("cures right", sum(bool(each.cure) for each in known), len(known)),
         ("harmful", sum(bool(each.harmful) for each in known), len(known)),
         ("gains more than twice what the cure reaches", sum(each.too_much for each in known), len(known)),
         ("cured scripts told that they suffer from it", sum(each.quiet is False for each in known), len(known)),
-        ("pairs of which compare says that the cured one is faster", sum(map(_compared, pairs)), len(pairs)),
+        ("pairs whose forms do not differ here by their own clocks", len(alike), len(pairs)),
+        ("of the others, compare names the faster form", sum(bool(each.compared) for each in differ), len(differ)),
+        ("of those that do not differ, compare names none", sum(not each.told for each in alike), len(alike)),
     ):
         print(f"- {what}: {number} of {of}")
-
-
-def _compared(judged: Judged) -> bool:
-    return bool(judged.compared)
 
 
 def _print_words(case: Case, fault: Run) -> None:

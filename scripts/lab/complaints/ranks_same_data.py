@@ -22,5 +22,5 @@ if __name__ == "__main__":
         if sampler is not None:
             sampler.set_epoch(epoch)
         clock.train(model, optimizer, DataLoader(data, batch_size=256, sampler=sampler, shuffle=sampler is None))
-    clock.done()
+    clock.done(steps=3 * len(data) // 256 // dist.get_world_size())  # those that an epoch needs
     dist.destroy_process_group()

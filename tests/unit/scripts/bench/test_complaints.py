@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.bench import complaints
 from scripts.bench.complaints import EXPECTED, OWN, Case, Run, cases_of, judge
 
 CASE = Case(Path("script.py"), cause="anomaly", cure=r"detect_anomaly\(False\)", harm="accelerator")
@@ -20,10 +22,10 @@ def finding(rule: str, next: str, gain_s: float | None = None) -> dict[str, Any]
     }  # fmt: skip
 
 
-def run(folder: Path, findings: list[dict[str, Any]], advice: str = "", step_ms: float = 10.0) -> Run:
-    """A finished run with this report, whose card acts on the first finding."""
+def run(folder: Path, findings: list[dict[str, Any]], advice: str = "", step_ms: float = 10.0, **more: Any) -> Run:
+    """A finished run with this report, whose card acts on the first finding. `more`: what its own clock says too."""
     folder.mkdir(parents=True, exist_ok=True)
-    own = {"steps": 100, "step_ms": step_ms, "wall_s": step_ms / 5}
+    own = {"steps": 100, "step_ms": step_ms, "wall_s": step_ms / 5, **more}
     (folder / "log").write_text(f"OWN {json.dumps(own)}\n", encoding="utf-8")
     made = Run(folder)
     verdict = {"rule": findings[0]["rule"] if findings else None, "next": advice}
@@ -69,6 +71,41 @@ def test_a_gain_of_more_than_twice_what_the_cure_reaches_is_too_much(
     assert judged.reached == pytest.approx(1 - cured_ms / 10)
     assert judged.too_much is too_much
     assert judged.quiet is False
+
+
+def test_advice_that_says_that_nobody_knows_its_gain_promises_none(tmp_path: Path) -> None:
+    of_job = finding("evaluation_share", "with torch.no_grad(): how much, a run with it tells") | {"of": "job"}
+    case = replace(CASE, cause="evaluation", where="job")
+    assert judge(case, run(tmp_path, [of_job]), None).said is None
+    assert judge(case, run(tmp_path, [of_job | {"next": "less often"}]), None).said == 0.5
+
+
+@pytest.mark.parametrize(
+    ("cured_ms", "alone", "faster"),
+    [
+        (5.0, [9.0], "cured"),
+        (9.0, [9.2, 9.3], "cured"),
+        (9.0, [9.2, 9.6], ""),
+        (9.0, [11.0], ""),
+        (12.0, [13.0], "fault"),
+    ],
+)
+def test_forms_differ_if_all_of_their_clocks_say_so(
+    tmp_path: Path, cured_ms: float, alone: list[float], faster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = "B is 50.0 % faster in the step: 5 ms a step instead of 10"
+    monkeypatch.setattr(complaints, "_verdict", lambda fault, cured: says)
+    fault, cured = run(tmp_path / "fault", [NAMED]), run(tmp_path / "cured", [], step_ms=cured_ms)
+    again = [(fault, run(tmp_path / str(n), [], step_ms=ms)) for n, ms in enumerate(alone)]
+    judged = judge(CASE, fault, cured, lambda: again)
+    assert judged.faster == faster
+    assert judged.compared == ({"cured": True, "fault": False, "": None}[faster])
+
+
+def test_a_script_whose_fault_is_absent_is_not_judged(tmp_path: Path) -> None:
+    fault, cured = run(tmp_path / "fault", [NAMED], absent=True), run(tmp_path / "cured", [], step_ms=5.0)
+    judged = judge(CASE, fault, cured)
+    assert (judged.cause, judged.harmful, judged.faster) == (None, None, None)
 
 
 def test_what_no_line_expects_is_left_to_a_human(tmp_path: Path) -> None:

@@ -134,9 +134,13 @@ def parametrized(facts: Facts) -> Issue | None:
 
 
 def costly_line(facts: Facts) -> Issue | None:
-    """Finds a line of forward or loss that decomposes matrices, makes one-hot vectors, or computes gradients."""
+    """Finds a line of forward or loss that decomposes matrices, makes one-hot vectors, or computes gradients.
+
+    As it is known what is costly there, it needs no place with a third of the time: all lines of a kind count together.
+    """
+    title = "much of forward and loss is at one costly line"
     for what in _COSTLY:
-        issue = _line_of_passes(facts, "much of forward and loss is at one costly line", what, wider=True)
+        issue = _line_of_passes(facts, title, what, wider=True) or _lines_of_passes(facts, title, what)
         if issue is not None:  # the training may be about just that, and each gradient of a loop need the one before
             doubtful = what == source_locations.DERIVES_EACH or (issue.share or 0.0) < WARN_SHARE
             return replace(issue, severity="info" if doubtful else "warning")
@@ -207,14 +211,29 @@ def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) ->
     """Finds such a line in forwards and losses: a hook of a package, or what backward goes through too. `wider`: or the
     function around it, for which a third of its time is of this kind."""
     places = [*facts.computing.shares, *(facts.computing.wider if wider else ())]
-    sure = (each for each in places if each.sure and each.place.what == what)
-    line, step, forward = next(sure, None), facts.mean_s("step"), facts.mean_s("compute_forward")
+    line = next((each for each in places if each.sure and each.place.what == what), None)
+    return _at_line_of_passes(facts, title, line, line.share if line is not None else 0.0)
+
+
+def _lines_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
+    """Finds all such lines together, told at the one with most of it."""
+    samples = facts.computing.samples
+    places = [(part, each.place.text) for each in facts.computing.shares if (part := each.of(what))]
+    share = sum(part for part, _ in places)
+    line = SourceShare(SourceLocation(max(places)[1], what), share, sure=False) if places else None
+    return _at_line_of_passes(facts, title, line, lowest_share(share * samples, samples))
+
+
+def _at_line_of_passes(facts: Facts, title: str, line: SourceShare | None, least: float) -> Issue | None:
+    """The issue of a line in forwards and losses, if its share of them is at least `least` for certain."""
+    step, forward, what = facts.mean_s("step"), facts.mean_s("compute_forward"), line.place.what if line else ""
     if forward is None and what == source_locations.DERIVES_EACH:  # without a backward, parts are not told apart
         forward = passes_s(facts)
     if line is None or not step or forward is None or not python_counts(facts):
         return None
-    gain = line.share * (forward if what in _FORWARD_ALONE else passes_s(facts))
-    if gain < LINE_OF_STEP_SHARE * step:
+    seconds = forward if what in _FORWARD_ALONE else passes_s(facts)
+    gain = line.share * seconds
+    if least * seconds < LINE_OF_STEP_SHARE * step:
         return None
     where, action = words_for_line(facts, line)
     evidence = f"{percent(line.share)} of {facts.scale.time(forward)} in forward and loss is {where}"
@@ -358,9 +377,10 @@ RULES = (
          LINE_SAMPLES, f"{_NO_SAMPLES}, the device has enough to do, or weights are cached", parametrized),
     Rule("costly_line", "A line of forward or loss decomposes matrices, makes one-hot vectors or computes gradients",
          f"{percent(LINE_OF_STEP_SHARE)} of the step, at such a line with a third of the stack samples of forwards and "
-         "losses for certain", "never more than a warning, since the training may be about just that; an info for "
+         "losses for certain, or else for certain at all such lines", "it is known what is costly there; never more "
+         "than a warning, since the training may be about just that; an info for "
          "gradients in a loop, as each may need the one before", LINE_SAMPLES,
-         f"{_NO_SAMPLES}, or the device has enough to do", costly_line),
+         f"fewer than {LINE_SAMPLES} stack samples were taken, or the device has enough to do", costly_line),
     Rule("constants", "Forward makes tensors of sizes alone, such as masks, again and again",
          f"{percent(LINE_OF_STEP_SHARE)} of the step for certain, by the stack samples of forwards and losses at lines "
          "that call `torch.ones`, `arange`, `triu`, ...", "a line is changed in minutes, and all of them can go; never "

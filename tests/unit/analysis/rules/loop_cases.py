@@ -59,7 +59,12 @@ SPEAKS: dict[str, list[Facts]] = {
                       for what in (source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.ONE_HOT)),
                     facts({"compute": 97.0, "other": 3.0}, device="cpu", computing=line(source_locations.DERIVES_EACH)),
                     facts(HOOKED, device="cpu", computing=replace(
-                        line("", sure=False), wider=line(source_locations.DERIVES).shares))],
+                        line("", sure=False), wider=line(source_locations.DERIVES).shares)),
+                    facts(HOOKED, device="cpu", computing=Sources(40, [  # beside a line that takes as long
+                        *line("", 0.5, sure=False).shares, *line(source_locations.DERIVES, 0.4, sure=False).shares])),
+                    facts(HOOKED, device="cpu", computing=Sources(40, [  # on several lines
+                        *line("", 0.5, sure=False).shares,
+                        *2 * line(source_locations.ONE_HOT, 0.2, sure=False).shares]))],
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
@@ -116,5 +121,7 @@ SILENT: dict[str, list[Facts]] = {
     "costly_line": [facts(HOOKED, device="cpu", computing=line(source_locations.OWN_LOOP)),
                     facts({"compute": 97.0, "other": 3.0}, device="cpu", computing=line(source_locations.ONE_HOT)),
                     facts(HOOKED, computing=line(source_locations.DERIVES)),
-                    facts(HOOKED, device="cpu", computing=line(source_locations.DERIVES, sure=False))],
+                    facts(HOOKED, device="cpu", computing=line(source_locations.DERIVES, 0.1, sure=False)),  # four
+                    facts({"compute": 97.0, "compute_forward": 8.0, "other": 3.0}, device="cpu",
+                          computing=line(source_locations.ONE_HOT, 0.6, sure=False))],
 }  # fmt: skip

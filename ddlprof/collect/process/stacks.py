@@ -108,6 +108,7 @@ class CodeLocator:
         self._packages = tuple(sorted(packages - {""}, key=len, reverse=True))
         self._owners: dict[tuple[str, bool], str] = {}
         self._called: dict[Position, str] = {}
+        self._paths: dict[str, str] = {}
 
     def _targets(self) -> list[str]:
         """Other folders that packages were installed into (`pip install --target`), but for that of the script."""
@@ -142,7 +143,19 @@ class CodeLocator:
         return self._shown(filename).partition(os.sep)[0].removesuffix(".py") if os.sep in filename else ""
 
     def _shown(self, filename: str) -> str:
-        """The path to show: relative to the working directory or to the folder of installed packages."""
+        """The path to show: relative to the working directory or to the folder of installed packages.
+
+        Found once for each file: asking the system lets the interpreter's lock go, which a script of Python alone may
+        then keep for as long as it reads a file.
+        """
+        shown = self._paths.get(filename)
+        if shown is None:
+            if len(self._paths) >= _CACHED:
+                self._paths.clear()
+            shown = self._paths[filename] = self._find_shown(filename)
+        return shown
+
+    def _find_shown(self, filename: str) -> str:
         path = os.path.realpath(os.path.join(self._base, filename))
         parts = path.split(os.sep)
         for index in range(len(parts) - 1, 0, -1):

@@ -290,3 +290,14 @@ def test_a_zip_application(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("__main__.py", "")
     assert CodeLocator().owner(str(archive / "__main__.py")) == USER
+
+
+def test_a_file_that_is_known_is_not_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question to the system lets the interpreter's lock go, which the training may then keep for long."""
+    places, asked = CodeLocator(), list[str]()
+    stack = stack_of_frame(sys._getframe())
+    said = [(places.text(frame), places.package(frame.code.co_filename)) for frame in stack]
+    monkeypatch.setattr(os, "lstat", lambda path, **more: asked.append(path))
+    monkeypatch.setattr(os.path, "realpath", lambda path, **more: asked.append(path))
+    assert [(places.text(frame), places.package(frame.code.co_filename)) for frame in stack] == said
+    assert asked == []

@@ -2,7 +2,9 @@
 
 A batch is text if the first tensor that the model gets is a row of whole numbers for each sample. Padding is told by a
 mask that the loader gives beside it (`attention_mask`), or by the number that the model's own settings name
-(`config.pad_token_id`). Values are read only of tensors in the host's memory, so nothing waits for a device.
+(`config.pad_token_id`). Some masks are 1 for a token, others for padding (`src_key_padding_mask` of torch): padding is
+where the numbers beside the mask are all the same. Values are read only of tensors in the host's memory, so nothing
+waits for a device.
 """
 
 from __future__ import annotations
@@ -10,15 +12,19 @@ from __future__ import annotations
 import weakref
 from collections import UserDict
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from ddlprof.base.guarded import dead_reference
 from ddlprof.collect.loader.batch import arguments_tensors
 from ddlprof.torch_private.engine import no_torch_function
 
-MASKS = ("attention_mask", "padding_mask", "mask")
-"""Names of masks that are 1 for a token and 0 for padding."""
+_ATTENTION = "attention_mask"
+MASKS = (_ATTENTION, "padding_mask", "mask")
+"""Names of masks; the first is 1 for a token and 0 for padding wherever it is used."""
 _IDS = "input_ids"
+_COMPARED_ROWS = 16
+"""So many samples tell which value of a mask is padding."""
 _WHOLE = ("torch.int64", "torch.int32")
 _MOST_TOKENS = 1_000_000
 """Larger batches are not counted: it takes some 10 ms for each of them."""
@@ -64,9 +70,9 @@ class TextBatches:
         held = batch.data if issubclass(type(batch), UserDict) else batch
         if not issubclass(type(held), dict):
             return
-        mask = next((found for name in MASKS if (found := _rows(dict.get(held, name))) is not None), None)
-        if mask is not None:
-            self._count(mask, 0)
+        name = next((name for name in MASKS if _rows(dict.get(held, name)) is not None), None)
+        if name is not None:
+            self._count(dict.get(held, name), _padding_in(held, name))
         elif (numbers := _rows(dict.get(held, _IDS))) is not None:
             self._loaded = weakref.ref(numbers)
 
@@ -85,8 +91,10 @@ class TextBatches:
         if numbers is not None and padding is not None:
             self._count(numbers, padding)
 
-    def _count(self, rows: Any, padding: int) -> None:
+    def _count(self, rows: Any, padding: int | None) -> None:
         """Counts by plain numbers: operations of torch would be seen by modes of the script's."""
+        if padding is None:
+            return
         with no_torch_function():
             samples, length = map(int, rows.shape)
             values = rows.tolist() if rows.is_cpu and samples * length <= _MOST_TOKENS else []
@@ -111,6 +119,27 @@ def _rows(value: Any) -> Any:
         return None
     with no_torch_function():
         return value if len(value.shape) == 2 and value.shape[1] > 1 else None
+
+
+def _padding_in(batch: dict[str, Any], name: str) -> int | None:
+    """The value of a mask of the batch that stands for padding, by the numbers beside it; None: not known."""
+    mask = batch[name]
+    texts = [each for each in (dict.get(batch, _IDS), *dict.values(batch)) if each is not mask and _is_tensor(each)]
+    with no_torch_function():
+        texts = [each for each in texts if each.is_cpu and each.shape == mask.shape and str(each.dtype) in _WHOLE]
+        few = mask.is_cpu and mask.shape[0] * mask.shape[1] <= _MOST_TOKENS
+        rows = mask.tolist()[:_COMPARED_ROWS] if few else []
+        at_ends = all(sum(mark != after for mark, after in pairwise(row)) <= 1 for row in rows)
+        for text in texts if few and at_ends else []:
+            found: tuple[set[int], set[int]] = set(), set()  # the numbers where the mask is 0, and elsewhere
+            for numbers, marks in zip(text.tolist(), rows, strict=False):
+                for number, mark in zip(numbers, marks, strict=True):
+                    found[mark != 0].add(number)
+            if (len(found[0]) > 1) != (len(found[1]) > 1):
+                return int(len(found[0]) > 1)
+        if name == _ATTENTION:
+            return 0
+        return 0 if at_ends and str(mask.dtype) != "torch.bool" else None  # words that are left out are no padding
 
 
 def _padding_of(module: Any) -> int | None:

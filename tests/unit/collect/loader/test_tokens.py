@@ -59,6 +59,22 @@ def test_a_mask_tells_padding(kind: type[Any]) -> None:
     assert seen(kind(input_ids=IDS), IDS).padding_share is None
 
 
+def test_a_mask_may_be_one_where_padding_is() -> None:
+    ids = torch.tensor([[5, 6, 7, 0], [5, 6, 8, 0], [9, 0, 0, 0]])
+    padding = ids == 0
+    for numbers in ({"input_ids": ids}, {"kinds": torch.zeros_like(ids), "words": ids}):
+        for name in ("mask", "padding_mask", "attention_mask"):
+            for mask in (padding, ~padding, padding.long(), (~padding).long()):
+                assert seen({**numbers, name: mask}, ids).padding_share == 5 / 12
+    assert seen({"mask": padding}, ids).padding_share is None  # no numbers tell
+    assert seen({"mask": (~padding).long()}, ids).padding_share == 5 / 12
+    masked = torch.tensor([[5, 3, 7, 8], [5, 6, 3, 8], [9, 3, 7, 3]])
+    for mask in (masked == 3, (masked == 3).long()):  # words to be guessed
+        assert seen({"input_ids": masked, "mask": mask}, masked).padding_share is None
+    full = torch.arange(4).expand(3, 4)
+    assert seen({"input_ids": full, "mask": torch.zeros(3, 4, dtype=torch.bool)}, full).padding_share == 0
+
+
 def test_the_models_settings_tell_padding() -> None:
     batch = {"input_ids": IDS}
     assert seen(batch, IDS, module=Model(pad_token_id=0)).padding_share == 0.5
@@ -80,8 +96,9 @@ def test_no_operation_of_torch_runs() -> None:
             ran.append(operator)
             return operator(*args, **(kwargs or {}))
 
+    mask = (IDS != 0).long()
     with Watch():
         module = nn.Identity()
-        text = seen({"input_ids": IDS, "attention_mask": IDS}, IDS, module=module)
+        text = seen({"input_ids": IDS, "attention_mask": mask}, IDS, module=module)
     assert text.padding_share == 0.5
     assert ran == []

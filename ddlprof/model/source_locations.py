@@ -100,6 +100,8 @@ SAMPLER = "sampler"
 """A sampler draws the numbers of samples."""
 PER_SAMPLE = "per sample"
 """Code of torch's that takes single samples and joins them."""
+NESTED = "nested"
+"""Data sets of torch's in data sets of torch's ask each other for a sample."""
 
 TENSOR = "tensor"
 """Makes the tensor of one sample, which is soon done, but lets the interpreter's lock go."""
@@ -120,7 +122,7 @@ def data_work() -> tuple[str, ...]:
 
 def data_words() -> tuple[str, ...]:
     """All words for places at which batches are made."""
-    return (DATA_CALLER, *map(in_data, ("", *data_work(), STARTS, SAMPLER, PER_SAMPLE, TENSOR, WHOLE)))
+    return (DATA_CALLER, *map(in_data, ("", *data_work(), STARTS, SAMPLER, PER_SAMPLE, NESTED, TENSOR, WHOLE)))
 
 
 class SourceLocation(NamedTuple):

@@ -31,8 +31,12 @@ AT_LINE = {
     "in arrays",
     source_locations.ASKS: "arrays or tensors in shared memory (tensor.share_memory_(), np.memmap) in place of a dict "
     "or list of multiprocessing.Manager, whose process is asked for each sample",
-    source_locations.PER_SAMPLE: "take whole batches by their indices: DataLoader(data, batch_size=None, "
-    "sampler=BatchSampler(RandomSampler(data), N, False)), or __getitems__ in the data set",
+    source_locations.PER_SAMPLE: "take whole batches by their indices: where the data set takes a list of them "
+    "(TensorDataset, arrays), DataLoader(data, batch_size=None, sampler=BatchSampler(RandomSampler(data), N, False)); "
+    "else __getitems__ in it",
+    source_locations.NESTED: "one ConcatDataset([a, b, c]) of the list of all data sets in place of sums of two "
+    "(a + b + c, functools.reduce), and one Subset in place of a Subset of a Subset: in a chain each is asked for each "
+    "sample",
 }
 """Advice where data is read or drawn, by the words of `ddlprof.model.source_locations`."""
 LESS_ROLLOUT = (
@@ -107,7 +111,8 @@ AT_ANY_LINE = {
     ),
     source_locations.DECOMPOSES: (
         "decomposing matrices at",
-        "what needs no decomposition, or a cheaper one (svdvals for the values alone, solve in place of inv, "
+        "what needs no decomposition, or a cheaper one (Independent(Normal(mean, std), 1) in place of "
+        "MultivariateNormal with a diagonal matrix, svdvals for the values alone, solve in place of inv, "
         "torch.nn.utils.parametrizations.spectral_norm for the largest value), all matrices of one shape in one call, "
         "or a term of the loss in every Nth step only, with N times its weight",
     ),

@@ -20,6 +20,7 @@ from ddlprof.model.source_locations import (
     DRAWS,
     FINDS,
     LISTS,
+    NESTED,
     OPENS,
     PARSES,
     PER_SAMPLE,
@@ -43,6 +44,9 @@ _PER_SAMPLE = "torch.utils.data, sample by sample"
 """The place of all code of torch's that takes single samples and joins them."""
 
 _WHOLE = "torch.utils.data, whole batches"
+_IN_DATA_SETS = "torch.utils.data, data sets in data sets"
+_MOST_NESTED = 4
+"""Parts of joined parts have so many data sets of torch's on a stack; more are of a chain."""
 _STARTING = "the start of the loader's workers"
 
 DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
@@ -139,6 +143,9 @@ def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -
         return [SourceLocation(places.text(sampler), in_data(SAMPLER))]
     called = [frame for frame in installed if places.package(frame.code.co_filename) != "torch"]
     if not called:
+        asked = [frame for frame in installed if frame.code.co_name == "__getitem__"]
+        if sum(frame.module == f"{_LOADER}.dataset" for frame in asked) > _MOST_NESTED:
+            return [SourceLocation(_IN_DATA_SETS, in_data(NESTED))]
         single = any(map(_takes_samples, installed))
         return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE)) if single else SourceLocation(_WHOLE, in_data(WHOLE))]
     what = in_data(work_of_data(places, called, None))

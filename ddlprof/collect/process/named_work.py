@@ -46,6 +46,7 @@ IN_PASSES = {
     DECOMPOSES: frozenset((
         "svd", "svdvals", "svd_lowrank", "pca_lowrank", "eig", "eigh", "eigvals", "eigvalsh", "inv", "inverse", "pinv",
         "pinverse", "det", "slogdet", "logdet", "cholesky", "qr", "lstsq", "matrix_exp", "matrix_rank",
+        "MultivariateNormal",
     )),
     DERIVES: frozenset(("grad", "jacobian", "hessian")),
     ONE_HOT: frozenset(("one_hot",)),

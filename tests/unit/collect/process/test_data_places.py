@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from torch.utils.data import RandomSampler, TensorDataset, default_collate
+from torch.utils.data import ConcatDataset, RandomSampler, TensorDataset, default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ddlprof.collect.loader.waits import BatchSource
@@ -195,6 +195,13 @@ def test_torchs_own_code_is_one_place() -> None:
     for stack, place in (([joining], "sample by sample"), ([item], "whole batches")):
         (found,) = data_places(CodeLocator(), [*stack, _ours()])
         assert found.text == f"torch.utils.data, {place}"
+
+
+def test_a_chain_of_data_sets_is_told() -> None:
+    item = StackFrame(ConcatDataset.__getitem__.__code__, 0, "torch.utils.data.dataset")
+    asking = StackFrame(_MapDatasetFetcher.fetch.__code__, 0, "torch.utils.data._utils.fetch")
+    for depth, what in ((2, "data whole"), (4, "data whole"), (5, "data nested"), (200, "data nested")):
+        assert data_places(CodeLocator(), [*[item] * depth, asking, _ours()])[0].what == what
 
 
 @pytest.mark.parametrize(("batched", "place"), [(True, "sample by sample"), (False, "whole batches")])

@@ -422,6 +422,7 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
     ("name", "word"),
     [
         ("svd", DECOMPOSES),
+        ("normal", DECOMPOSES),
         ("grad", DERIVES),
         ("gradient", ""),
         ("each", DERIVES_EACH),
@@ -438,12 +439,14 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
             begun.set()
             release.wait()
 
-        grad = one_hot = triu = relu = svd
+        grad = one_hot = triu = relu = MultivariateNormal = svd
 
     def penalty() -> None:
         algebra = Algebra()
         if name == "svd":
             algebra.svd()
+        elif name == "normal":
+            algebra.MultivariateNormal()
         elif name == "grad":
             algebra.grad(create_graph=True)
         elif name == "gradient":

@@ -165,7 +165,7 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
     The tensor of one sample is soon made, but lets the interpreter's lock go, so that looks fall on it and not on the
     line that makes what is in it.
     """
-    names = _names_called(line) if line is not None else set()
+    names = names_called(line) if line is not None else set()
     for what, known in _CALLS.items():
         if names & known:
             return what
@@ -185,6 +185,6 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
     return TENSOR if one_sample else LISTS
 
 
-def _names_called(line: StackFrame) -> set[str]:
+def names_called(line: StackFrame) -> set[str]:
     """The names of the functions that the text of a line calls: while C code runs, it is not known which of them."""
     return set(_CALLED.findall(linecache.getline(line.code.co_filename, line.line())))

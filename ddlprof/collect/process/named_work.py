@@ -57,6 +57,9 @@ IN_PASSES = {
 }  # fmt: skip
 """The same in forwards and losses; of gradients where a graph of them is made (create_graph), or in a loop."""
 
+CASTS = frozenset(("float", "half", "bfloat16", "double", "to", "type"))
+"""Functions that give what was made another type, on the line that makes it."""
+
 ITERATES = frozenset(("__iter__", "__next__", "track"))
 """Functions of packages around what the script iterates over, such as of tqdm and rich."""
 

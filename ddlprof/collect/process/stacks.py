@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddlprof.collect.process.calls import called_name, is_given
-from ddlprof.collect.process.data_places import data_places, work_of_data
+from ddlprof.collect.process.data_places import data_places, names_called, work_of_data
 from ddlprof.collect.process.frames import (
     INSTALLED,
     INTERPRETER,
@@ -29,7 +29,7 @@ from ddlprof.collect.process.frames import (
 )
 from ddlprof.collect.process.loops import Loop, iterates, keeps, loop_around
 from ddlprof.collect.process.moments import Where, compute_work, evaluates, where, work_by_events
-from ddlprof.collect.process.named_work import CALLS, IN_PASSES, ITERATES, SAVING, work_of_package
+from ddlprof.collect.process.named_work import CALLS, CASTS, IN_PASSES, ITERATES, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event
 from ddlprof.model.records import Flag
@@ -45,6 +45,7 @@ from ddlprof.model.source_locations import (
     LOGGING,
     LOOP,
     NETWORK,
+    ONE_HOT,
     OWN_LOOP,
     PARAMETRIZED,
     PLOT,
@@ -275,6 +276,8 @@ class CodeLocator:
             return None
         called = self.call_of(users[0])
         what = next((what for what, names in IN_PASSES.items() if called in names), "")
+        if called in CASTS and names_called(users[0]) & IN_PASSES[ONE_HOT]:
+            what = ONE_HOT
         if what == DERIVES and not is_given(users[0].code, users[0].instruction, "create_graph"):
             what = DERIVES_EACH if _loop_of(users[0], loop, update, training=False) else ""
         if not what:

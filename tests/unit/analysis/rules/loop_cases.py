@@ -15,6 +15,7 @@ from tests.unit.analysis.rules.made_up import facts
 HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
 ALONE: dict[str, float | None] = HOOKED | {"compute_backward": 18.0}
 WHOLE = {"compiled": False, "frozen": False}
+HOT = {"one_hot_share": 0.9, "sparse_share": 0.0, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
 ZEROS = {"sparse_share": 0.9, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
 PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 
@@ -53,7 +54,8 @@ SPEAKS: dict[str, list[Facts]] = {
                       SourceShare(SourceLocation("net.py:3 f", "" if n == 3 else source_locations.CONSTANT), 0.2, False)
                       for n in range(5)]))],
     "forward_alone": [facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.5))],
-    "zero_products": [facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **ZEROS)],
+    "zero_products": [facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **HOT),
+                      facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **ZEROS)],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
                       for what in (source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.ONE_HOT)),

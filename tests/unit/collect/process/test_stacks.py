@@ -427,6 +427,7 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
         ("gradient", ""),
         ("each", DERIVES_EACH),
         ("hot", ONE_HOT),
+        ("cast", ONE_HOT),
         ("mask", CONSTANT),
         ("relu", ""),
     ],
@@ -439,7 +440,10 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
             begun.set()
             release.wait()
 
-        grad = one_hot = triu = relu = MultivariateNormal = svd
+        grad = one_hot = triu = relu = MultivariateNormal = float = svd
+
+    def one_hot() -> Algebra:
+        return Algebra()
 
     def penalty() -> None:
         algebra = Algebra()
@@ -456,6 +460,8 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
                 algebra.grad()
         elif name == "hot":
             algebra.one_hot()
+        elif name == "cast":
+            one_hot().float()
         elif name == "mask":
             algebra.triu()
         else:

@@ -11,7 +11,7 @@ from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, fun
 from ddlprof.analysis.thresholds import LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import DATA_CALLER, TENSOR, SourceLocation, in_data
+from ddlprof.model.source_locations import DATA_CALLER, NESTED, TENSOR, SourceLocation, in_data
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
@@ -41,7 +41,11 @@ class DataLines:
 
     @property
     def main(self) -> SourceShare | None:
-        """The place with most of the time, if that is sure: a line, or the line that called it, or a function."""
+        """The place with most of the time, if that is sure: a line, or the line that called it, or a function; a chain
+        of data sets that surely has a third, beside the joining of samples, at which looks fall more easily."""
+        chains = (each for each in self.inner.shares if each.sure and each.place.what == in_data(NESTED))
+        if chain := next(chains, None):
+            return chain
         inner, outer = (next((each for each in found.shares if each.sure), None) for found in (self.inner, self.outer))
         function = (self._before_tensor(inner) or self._function_around(inner)) if inner is not None else None
         return function or inner or outer or _function(self.inner)

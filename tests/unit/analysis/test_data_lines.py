@@ -19,6 +19,8 @@ OPEN = SourceLocation("data.py:7 read", "data opens")
 DECODE = SourceLocation("data.py:9 read", "data decodes")
 ITEM = SourceLocation("train.py:3 D.__getitem__", "data")
 CALLER = SourceLocation("train.py:3 D.__getitem__", DATA_CALLER)
+JOINING = SourceLocation("torch.utils.data, sample by sample", "data per sample")
+CHAIN = SourceLocation("torch.utils.data, data sets in data sets", "data nested")
 LOG = SourceLocation("train.py:9 log", "logging")
 
 
@@ -52,6 +54,8 @@ def test_first_batches_are_told_apart(tmp_path: Path) -> None:
         ({OPEN: 12, DECODE: 10, ITEM: 8}, OPEN, 22 / 30),  # two lines of one function
         ({OPEN: 10, ITEM: 10, SourceLocation("c.py:1 f", "data"): 10}, None, 0),
         ({OPEN: 9, CALLER: 9}, None, 0),
+        ({JOINING: 26, CHAIN: 24}, CHAIN, 0.48),
+        ({JOINING: 45, CHAIN: 5}, JOINING, 0.9),
     ],
 )
 def test_the_line_that_is_the_line(

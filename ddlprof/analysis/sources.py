@@ -31,6 +31,7 @@ from ddlprof.model.source_locations import (
     FORWARD,
     LOGGING,
     LOOP,
+    MODULE,
     ONE_HOT,
     OWN_LOOP,
     PARAMETRIZED,
@@ -99,8 +100,9 @@ class Sources:
 
     @property
     def unknown(self) -> SourceShare | None:
-        """The line with the largest part, where nothing is known of what is done there and around it."""
-        known = any(each.place.what for each in (*self.shares, *self.wider) if each.sure)
+        """The line with the largest part, where nothing is known of what is done there and around it, but that it may
+        call a module."""
+        known = any(each.place.what not in ("", MODULE) for each in (*self.shares, *self.wider) if each.sure)
         return None if known else next((each for each in self.shares if each.sure), None)
 
 
@@ -144,7 +146,7 @@ def _wanted(wanted: Callable[[SourceLocation], bool]) -> Callable[[RankData], li
 TIMED = (EVALUATION, FORWARD, ROLLOUT, CHECKPOINT)
 """Words of what is timed by itself."""
 PASSES = (
-    LOOP, EACH, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, CONSTANT, "",
+    LOOP, EACH, OWN_LOOP, LOGGING, PLOT, PARAMETRIZED, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, CONSTANT, MODULE, "",
 )  # fmt: skip
 """Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
 optimizers, and in all that follows a backward."""

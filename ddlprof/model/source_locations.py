@@ -53,6 +53,8 @@ ONE_HOT = "one-hot"
 """The same for a line that makes one-hot vectors."""
 CONSTANT = "constant"
 """The same for a line that makes tensors of sizes alone, such as a mask."""
+MODULE = "module"
+"""The same for a line that calls a module of torch's or another package's."""
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 

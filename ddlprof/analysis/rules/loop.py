@@ -169,6 +169,8 @@ def forward_alone(facts: Facts) -> Issue | None:
     step, forward, backward = (facts.mean_s(name) for name in ("step", "compute_forward", "compute_backward"))
     if line is None or not step or forward is None or backward is None or not python_counts(facts):
         return None
+    if line.place.what == source_locations.MODULE:  # whose weights are trained, so that it is in the graph
+        return None
     gain = line.share * forward - backward
     if any(each.beside for each in facts.slowing):  # which `slowing_steps` is about
         return None
@@ -390,9 +392,9 @@ RULES = (
          f"{percent(WARN_SHARE)} of the step to gain, by what a line with a third of the stack samples of forwards and "
          f"losses for certain takes longer than all of backward, where these take {FORWARD_ALONE:.0f} times as long as "
          "it", "backward goes through what forward computes, and takes longer, unless it has no gradients",
-         LINE_SAMPLES, "it is known what the line does, or it is a loop (`costly_line`, `python_loop`), the model is "
-         "compiled, has frozen parameters or learns from a teacher, a debugger, a profiler or anomaly mode is on, "
-         "or the device has enough to do", forward_alone),
+         LINE_SAMPLES, "it is known what the line does, it calls a module of a package, or it is a loop "
+         "(`costly_line`, `python_loop`), the model is compiled, has frozen parameters or learns from a teacher, a "
+         "debugger, a profiler or anomaly mode is on, or the device has enough to do", forward_alone),
     Rule("new_optimizers", "The loop makes an optimizer for each update",
          f"{percent(NEW_OPTIMIZERS_SHARE)} of all updates are the first of an optimizer with the parameters of the one "
          "before it, and with momentum or moments", "an inner loop that begins anew has several updates", FINDING_STEPS,

@@ -44,6 +44,7 @@ from ddlprof.model.source_locations import (
     LIBRARY,
     LOGGING,
     LOOP,
+    MODULE,
     NETWORK,
     ONE_HOT,
     OWN_LOOP,
@@ -454,7 +455,9 @@ class StackSampler:
         places, inside = self.places, self.places.inside(stack, self.update)
         if work == LOOP:
             finders = (places.find_hook, places.find_parametrized, places.find_costly, places.find_loop)
-            return next(filter(None, (find(inside) for find in finders)), None)
+            place = next(filter(None, (find(inside) for find in finders)), None)
+            calls_module = place is not None and not place.what and any(map(_calls_module, inside.inner))
+            return place._replace(what=MODULE) if place is not None and calls_module else place
         loop = places.find_loop(inside)
         return None if loop is None else loop._replace(what=work if loop.what else STEPPING)
 

@@ -48,7 +48,7 @@ _PLACES = frozenset(
         source_locations.BETWEEN, source_locations.STEPPING, source_locations.START, source_locations.START_ITEMS,
         source_locations.PARAMETRIZED, source_locations.NETWORK, source_locations.DECOMPOSES, source_locations.DERIVES,
         source_locations.DERIVES_EACH, source_locations.ONE_HOT, source_locations.CONSTANT, source_locations.WRITES,
-        source_locations.JOINS, source_locations.EACH,
+        source_locations.JOINS, source_locations.EACH, source_locations.MODULE,
         *source_locations.data_work(),
         *source_locations.data_words(),
         *ISSUERS,

@@ -6,7 +6,7 @@ from own_clock import FAULT, OwnClock
 from torch import nn
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 
-STATES, ACTIONS, ENVS, ROLLOUT, EPOCHS = 16, 8, 32, 32, 8
+STATES, ACTIONS, ENVS, ROLLOUT, EPOCHS = 16, 8, 128, 8, 8
 
 
 class Agent(nn.Module):
@@ -63,6 +63,6 @@ class PPO:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     ppo, clock = PPO(), OwnClock()
-    for _ in range(25):
+    for _ in range(40):
         ppo.update(clock)
     clock.done()

@@ -55,6 +55,8 @@ SPEAKS: dict[str, list[Facts]] = {
                       for n in range(5)]))],
     "forward_alone": [facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.5))],
     "zero_products": [facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **HOT),
+                      facts(HOOKED, device="cpu", compiled=False,
+                            computing=line(source_locations.MODULE, share=0.5), **HOT),
                       facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **ZEROS)],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
@@ -96,7 +98,8 @@ SILENT: dict[str, list[Facts]] = {
                       SourceLocation("net.py:3 f", source_locations.CONSTANT), 0.35, True,
                       {source_locations.CONSTANT: 0.15, "": 0.1, source_locations.ONE_HOT: 0.1})])),
                   facts(HOOKED, device="cpu", computing=line(source_locations.ONE_HOT))],
-    "forward_alone": [facts(ALONE, device="cpu", **WHOLE, anomaly_share=0.9, computing=line("", share=0.5)),
+    "forward_alone": [facts(ALONE, device="cpu", **WHOLE, computing=line(source_locations.MODULE, share=0.5)),
+                      facts(ALONE, device="cpu", **WHOLE, anomaly_share=0.9, computing=line("", share=0.5)),
                       facts(ALONE, device="cpu", **WHOLE, interpreter_hook="line: a", computing=line("", share=0.5)),
                       facts(ALONE, device="cpu", frozen=False, computing=line("", share=0.5)),  # compiled
                       facts(ALONE, **WHOLE, computing=line("", share=0.5)),  # the device has enough to do

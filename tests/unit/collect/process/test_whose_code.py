@@ -26,13 +26,14 @@ from ddlprof.collect.process.frames import (
     INTERPRETER,
     OURS,
     USER,
+    StackFrame,
     inside_loop,
     positions,
     stack_of_frame,
     stack_of_thread,
 )
-from ddlprof.collect.process.stacks import CodeLocator
-from ddlprof.model.source_locations import SourceLocation
+from ddlprof.collect.process.stacks import CodeLocator, StackSampler
+from ddlprof.model.source_locations import LOOP, MODULE, SourceLocation
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 
@@ -301,3 +302,18 @@ def test_a_file_that_is_known_is_not_looked_up_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os.path, "realpath", lambda path, **more: asked.append(path))
     assert [(places.text(frame), places.package(frame.code.co_filename)) for frame in stack] == said
     assert asked == []
+
+
+def test_a_line_that_calls_a_module_of_torchs_is_told() -> None:
+    stacks: list[list[StackFrame]] = []
+
+    class Looks(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *_: object) -> torch.Tensor:
+            stacks.append(stack_of_frame(sys._getframe(1)))
+            return torch.zeros(1)
+
+    torch.nn.Sequential(torch.nn.Tanh())(torch.zeros(1).as_subclass(Looks))
+    place = StackSampler()._computing_at(LOOP, stacks[-1])
+    assert place is not None
+    assert place.what == MODULE

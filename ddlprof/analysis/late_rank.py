@@ -137,4 +137,6 @@ def _own_share(summary: Summary) -> float:
 def _excess(name: str, rank: int, ranks: Mapping[int, Summary]) -> _Excess | None:
     own = ranks[rank].mean_ns(name)
     others = [mean for r, s in ranks.items() if r != rank and (mean := s.mean_ns(name)) is not None]
+    if name == "data" and not others:  # it alone has a loader: what the others get is sent, or made in `other`
+        others = [0.0]
     return _Excess(name, own, float(np.median(others))) if own is not None and others else None

@@ -7,7 +7,7 @@ The means of the classes add up to the mean step. The means include steps that w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,7 @@ class Summary:
 
 def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
     """The means over the steady steps of these ranks, with their spread unless `means_only`."""
+    ranks = _without_loaders(ranks)
     measured, alike = _usual_pattern(ranks)
 
     def column(name: str) -> NDArray[np.int64]:
@@ -111,6 +112,7 @@ def by_step(ranks: Sequence[RankTimes]) -> dict[str, NDArray[np.float64]]:
 
     Only the steady steps that `summarise` averages count. A step in which a time was not measured has no element.
     """
+    ranks = _without_loaders(ranks)
     _, alike = _usual_pattern(ranks)
     step = _joined(rank.step[keep] for rank, keep in zip(ranks, alike, strict=True))
     numbers, index = np.unique(step, return_inverse=True)
@@ -127,6 +129,27 @@ def by_step(ranks: Sequence[RankTimes]) -> dict[str, NDArray[np.float64]]:
 
 def _joined(columns: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([*columns, np.zeros(0, dtype=np.int64)])
+
+
+def _without_loaders(ranks: Sequence[RankTimes]) -> Sequence[RankTimes]:
+    """The same, where a rank that never has a loader, beside others that do, waits for none: it is sent its batches, as
+    by a rank that reads those of all, or needs none, as a later stage of a pipeline."""
+    has = [
+        bool((rank.times["data"] != MISSING).any()) or any(a.data_ns is not None for a in rank.aggregates)
+        for rank in ranks
+    ]
+    if all(has) or not any(has):
+        return ranks
+    return [
+        rank
+        if loads
+        else replace(
+            rank,
+            times=rank.times | {"data": np.zeros_like(rank.times["data"])},
+            aggregates=[replace(a, data_ns=0) for a in rank.aggregates],
+        )
+        for rank, loads in zip(ranks, has, strict=True)
+    ]
 
 
 def _usual_pattern(ranks: Sequence[RankTimes]) -> tuple[frozenset[str], list[NDArray[np.bool_]]]:

@@ -95,11 +95,15 @@ class UnevenWork:
 def find_uneven(ranks: Sequence[RankAnalysis], amounts: Amounts | None = None) -> UnevenWork | None:
     """How unevenly work is spread: in samples, or in their length if that explains the ranks' times better.
 
-    None for one rank, or if neither is known. The length is noted in some steps only, and grows with the samples.
+    None for one rank, or if neither is known. The length is noted in some steps only, and grows with the samples. Those
+    of a rank that loads for all are not compared with what the others' models get.
     """
     if len(ranks) < 2:
         return None
-    samples = _uneven(ranks, [rank.data.steps["samples"] for rank in ranks], "samples", everywhere=True)
+    alike = len({bool((rank.times.times["data"] != MISSING).any()) for rank in ranks}) == 1
+    samples = None
+    if alike:
+        samples = _uneven(ranks, [rank.data.steps["samples"] for rank in ranks], "samples", everywhere=True)
     if amounts is None:
         return samples
     unit = "tokens" if amounts.is_text else "values"

@@ -76,6 +76,13 @@ def test_a_rank_that_does_nothing_more_than_the_others_is_not_late() -> None:
     assert late_rank({0: summary(**ALIKE), 1: summary(compute=81, data=5, comm=14)}, {0: 10, 1: 90}) is None
 
 
+def test_a_rank_that_alone_has_a_loader_is_late_by_its_waits_for_it() -> None:
+    ranks = {0: summary(data=60, compute=30, comm=10), 1: summary(data=None, compute=30, comm=70)}
+    found = late_rank(ranks, {0: 95, 1: 5})
+    assert found is not None
+    assert (found.rank, found.cause, found.typical_ns) == (0, "data", 0)
+
+
 def test_what_a_rank_does_longer_explains_half_of_the_waiting() -> None:
     two = {0: summary(**ALIKE), 1: summary(**LATE)}  # the other waits 15 ms for it, both together 7.5 ms each
     assert late_rank(two, {0: 10, 1: 90}, waited=0.14) is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddlprof.analysis.summary import RankTimes, summarise
-from ddlprof.model.classes import COMM_PARTS, RECORDED, TIMES
+from ddlprof.model.classes import CLASSES, COMM_PARTS, RECORDED, TIMES
 from ddlprof.model.records import MISSING, Aggregate, StepRow
 from ddlprof.store import StepTable
 from tests.golden.runs import MS, step
@@ -61,6 +61,17 @@ def test_steps_with_other_classes_measured_than_most_are_left_out() -> None:
     assert (summary.steady_steps, summary.left_out) == (8, 2)
     assert summary.mean_ns("data") == MS
     assert summary.mean_ns("other") == MS
+
+
+def test_a_rank_without_a_loader_beside_one_that_has_it_waits_for_no_batch() -> None:
+    loads = rank_times([step(n, data_ms=6, compute_ms=4) for n in range(5)])
+    alone = Aggregate(5, 10, 50 * MS, 40 * MS, None, None, None, 0, 0, 10 * MS, 5, 0)
+    sent = rank_times([step(n, data_ms=None, compute_ms=8) for n in range(5)], aggregates=[alone])
+    summary = summarise([loads, sent])
+    assert (summary.steady_steps, summary.left_out) == (20, 0)
+    assert summary.mean_ns("data") == 1.5 * MS
+    assert summary.mean_ns("step") == sum(summary.mean_ns(name) or 0 for name in CLASSES)
+    assert summarise([sent]).mean_ns("data") is None
 
 
 def test_the_split_is_weighted_by_time_not_by_steps() -> None:

@@ -151,6 +151,14 @@ def test_time_that_has_nothing_to_do_with_samples(tmp_path: Path) -> None:
     assert abs(found.correlation) < 0.4
 
 
+def test_samples_of_a_rank_that_loads_for_all_are_not_compared(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        made = [step(n, 10, data_ms=20 + n % 3) if rank == 0 else step(n, 10, data_ms=None) for n in range(60)]
+        write_rank(tmp_path, header(rank, 2), [replace(each, samples=64 >> rank) for each in made])
+    (attempt,) = analyse(load_run(tmp_path))
+    assert find_uneven(attempt.ranks) is None
+
+
 def test_lengths_that_take_their_time_explain_what_samples_do_not(tmp_path: Path) -> None:
     for rank in (0, 1):
         rows, noted, at_ms = [], [], 0

@@ -35,6 +35,8 @@ _LATENCY_BYTES = 2**16
 _SHARDED = ("fsdp", "ddp+fsdp")
 _PASSES_OF_UNIT = 3
 """FSDP gathers the parameters of a unit in forward and in backward, and then scatters its gradients."""
+_TWICE = 1.5
+"""So many gathers for each unit of FSDP: two, but for units that are kept after forward, as the last one may be."""
 _UNUSED_SHARE = 0.5
 """From this share of the gradients on, rows of embeddings that nobody looks up are what the exchange is about."""
 _IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
@@ -145,11 +147,27 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     if not _mostly_latency(facts):
         title = "links carry less than the ranks exchange"
     gain, rows = exposed / 2 if halves else None, _unused_share(facts)
+    again = _gathered_again(facts)
+    if again:
+        gain = facts.moving_of(again) / 2
+        evidence += "; FSDP gathers all parameters in forward and again in backward"
     if rows is not None:
         gain = rows * exposed
         evidence += f"; {percent(rows)} of the gradients are rows of embeddings that no sample of the step looks up"
     return Issue(title, evidence, less_communication(facts), facts.steady_steps,
                  share_of_step(facts, exposed), gain_s=gain, about="comm")  # fmt: skip
+
+
+def _gathered_again(facts: Facts) -> list[Issued]:
+    """FSDP's gathers, where it gathers each unit for forward and anew for backward, and memory holds all parameters in
+    between; empty if not, or where frozen parameters hide it: these are gathered, and no gradients are scattered."""
+    sent = facts.issued.of(FSDP, FSDP2)
+    gathers = [each for each in sent if each.op.startswith("allgather")]
+    units = sum(each.number for each in sent if each.op.startswith("reduce_scatter")) / max(facts.exchanges or 1.0, 1.0)
+    passes = facts.training.micro_batches or 1
+    twice = sum(each.number for each in gathers) >= _TWICE * passes * units > 0
+    plain = facts.training.strategy == "fsdp" and facts.model.frozen is False
+    return gathers if plain and twice and _has_room(facts, sum(each.bytes for each in gathers) / 2 / passes) else []
 
 
 def _unused_share(facts: Facts) -> float | None:
@@ -163,20 +181,22 @@ def _unused_share(facts: Facts) -> float | None:
 
 def exchanges_too_often(facts: Facts) -> bool:
     """Whether DDP or FSDP accumulates micro-batches and exchanges gradients in each of them."""
-    sharded = facts.training.strategy in _SHARDED and bool(facts.issued.of(FSDP, FSDP2)) and _has_room(facts)
+    sharded = facts.training.strategy in _SHARDED and bool(facts.issued.of(FSDP, FSDP2))
+    sharded = sharded and _has_room(facts, facts.model.gradient_bytes or 0)
     accumulates = (facts.training.strategy == "ddp" or sharded) and (facts.training.micro_batches or 1) > 1
     return accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES
 
 
-def _has_room(facts: Facts) -> bool:
-    """Whether memory holds the whole gradients, which FSDP keeps while it does not exchange them; True if not known."""
+def _has_room(facts: Facts, wanted: float) -> bool:
+    """Whether memory holds so many bytes more, such as the whole gradients, which FSDP keeps while it does not exchange
+    them; True if not known."""
     free = facts.host.free_bytes
     if free is not None:
         free //= max(1, facts.ranks_per_node)
     if facts.device != "cpu":
         total, peak = facts.devices.memory_bytes, facts.devices.peak_bytes
         free = total - peak if total is not None and peak is not None else None
-    return free is None or free >= (facts.model.gradient_bytes or 0)
+    return free is None or free >= wanted
 
 
 def less_communication(facts: Facts) -> str:
@@ -189,6 +209,10 @@ def less_communication(facts: Facts) -> str:
         kept = f"keeps {size(facts.model.gradient_bytes or 0)} of whole gradients in memory"
         how = "model.set_requires_gradient_sync(False)" if facts.issued.of(FSDP2) else "with model.no_sync():"
         return f"{times}: {how} {last} ({kept})"
+    if again := _gathered_again(facts):
+        kept = size(sum(each.bytes for each in again) / 2 / (facts.training.micro_batches or 1))
+        how = "reshard_after_forward=False" if facts.issued.of(FSDP2) else "ShardingStrategy.SHARD_GRAD_OP"
+        return f"{how} keeps the parameters from forward to backward, {kept} on each rank; or larger batches"
     if facts.training.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"
     if facts.training.strategy != "ddp":

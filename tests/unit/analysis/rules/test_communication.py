@@ -15,7 +15,7 @@ from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.loop_cases import line
 from tests.unit.analysis.rules.made_up import ddp
-from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, GRADIENTS, SCATTERED, at_line, by, found
+from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, GATHERED, GRADIENTS, SCATTERED, at_line, by, found
 
 
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:
@@ -24,6 +24,26 @@ def test_the_switch_is_that_of_the_way_of_sharding() -> None:
     assert "set_requires_gradient_sync(False) in all but the last of 4 micro-batches" in two.next
     (one,) = found("no_sync", by(replace(SCATTERED, place=SourceLocation("", issuers.FSDP)), **times))
     assert "with model.no_sync(): in all but the last of 4" in one.next
+
+
+def test_parameters_are_kept_after_forward_where_fsdp_gathers_them_again_and_memory_has_room() -> None:
+    known: dict[str, Any] = {"strategy": "fsdp", "frozen": False, "micro_batches": 1, "device": "cpu"}
+    (twice,) = found("gradient_traffic", by(SCATTERED, GATHERED, **known))
+    assert twice.next.startswith("reshard_after_forward=False keeps the parameters from forward to backward, 381 MiB")
+    assert "again in backward" in twice.evidence
+    assert twice.gain_s == pytest.approx(0.0075)  # half of what is waited for gathers
+    older = [replace(each, place=SourceLocation("", issuers.FSDP)) for each in (SCATTERED, GATHERED)]
+    (one,) = found("gradient_traffic", by(*older, **known))
+    assert "ShardingStrategy.SHARD_GRAD_OP" in one.next
+    for other in (
+        by(SCATTERED, replace(GATHERED, number=16), **known),
+        by(SCATTERED, GATHERED, **known | {"frozen": True}),
+        by(SCATTERED, GATHERED, **known, free_bytes=10**8),  # no room
+        by(SCATTERED, GATHERED, **known | {"micro_batches": 2, "gradient_bytes": 4 * 10**8}),
+    ):
+        (plain,) = found("gradient_traffic", other)
+        assert plain.next == "larger batches, or faster links between the ranks"
+        assert plain.gain_s is None
 
 
 def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:

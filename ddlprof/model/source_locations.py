@@ -96,6 +96,8 @@ SEARCHES = "searches"
 """Lists the files of a folder."""
 FINDS = "finds"
 """Searches a list for a value."""
+LOCKS = "locks"
+"""Takes a lock of several processes or threads."""
 STARTS = "starts"
 """Starts a loader's workers."""
 SAMPLER = "sampler"
@@ -119,7 +121,7 @@ def in_data(what: str) -> str:
 def data_work() -> tuple[str, ...]:
     """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
     return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES, READS, UNPACKS, COPIES, ASKS,
-            FINDS)  # fmt: skip
+            FINDS, LOCKS)  # fmt: skip
 
 
 def data_words() -> tuple[str, ...]:

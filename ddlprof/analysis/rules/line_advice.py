@@ -27,6 +27,8 @@ AT_LINE = {
     "used (np.save in place of np.savez_compressed; of HDF5 and Zarr a whole chunk is unpacked for one row of it)",
     source_locations.FINDS: "a dict that is made once ({value: n for n, value in enumerate(values)}) in place of a "
     "search through a list (list.index, in)",
+    source_locations.LOCKS: "without the lock where nobody writes (each worker and rank opens the file for itself, "
+    "read-only), or held for the writing alone: more workers would wait for it, too",
     source_locations.COPIES: "copy only what is changed: dict(record) or copy.copy in place of copy.deepcopy, numbers "
     "in arrays",
     source_locations.ASKS: "arrays or tensors in shared memory (tensor.share_memory_(), np.memmap) in place of a dict "

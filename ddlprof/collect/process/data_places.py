@@ -20,6 +20,7 @@ from ddlprof.model.source_locations import (
     DRAWS,
     FINDS,
     LISTS,
+    LOCKS,
     NESTED,
     OPENS,
     PARSES,
@@ -69,6 +70,7 @@ _CALLS = {
     READS: frozenset(("readlines", "read_text")),
     UNPACKS: frozenset(("decompress",)),
     COPIES: frozenset(("deepcopy",)),
+    LOCKS: frozenset(("flock", "lockf", "FileLock", "acquire")),
 }  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
@@ -85,7 +87,7 @@ _MODULES = {
     "transformers": TOKENISES, "tokenizers": TOKENISES, "sentencepiece": TOKENISES, "nltk": TOKENISES,
     "PIL": DECODES, "cv2": DECODES, "imageio": DECODES, "json": PARSES, "yaml": PARSES, "xml": PARSES, "csv": PARSES,
     "torch.serialization": PARSES, "gzip": UNPACKS, "bz2": UNPACKS, "lzma": UNPACKS, "copy": COPIES,
-    "multiprocessing.managers": ASKS,
+    "multiprocessing.managers": ASKS, "filelock": LOCKS, "portalocker": LOCKS,
 }  # fmt: skip
 """What a line does, by the package, or the module, of the code that it calls."""
 _UNPACKING = frozenset(("zipfile", "h5py", "zarr"))
@@ -169,6 +171,8 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
     for what, known in _CALLS.items():
         if names & known:
             return what
+    if called and called[-1].module == "multiprocessing.synchronize":  # `with lock:`, and no queue that takes its own
+        return LOCKS
     for frame in reversed(called):
         package = frame.module.partition(".")[0]
         what = _MODULES.get(frame.module) or _MODULES.get(package, "")

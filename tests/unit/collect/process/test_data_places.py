@@ -155,7 +155,8 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
      ("h5py._hl.dataset", "read", "data unpacks"), ("torch.functional", "norm", "data"), ("tarfile", "read", "data"),
      ("json.decoder", "decode", "data parses"), ("json", "dump", "data"),
      ("tarfile", "open", "data opens"), ("zipfile", "read", "data unpacks"), ("copy", "deepcopy", "data copies"),
-     ("copy", "copy", "data")],
+     ("copy", "copy", "data"), ("filelock._api", "acquire", "data locks"),
+     ("multiprocessing.synchronize", "__enter__", "data locks")],
 )  # fmt: skip
 def test_a_line_is_known_by_the_function_it_calls(tmp_path: Path, module: str, name: str, what: str) -> None:
     path = tmp_path / "train.py"
@@ -178,6 +179,17 @@ def test_a_search_through_a_list_is_told_where_it_is_under_way(tmp_path: Path, a
     user = next(each for each in found if places.call_of(each) == at)
     called = [StackFrame(zipfile.ZipFile.read.__code__, 0, "words")] if calls else []  # the user's own `index`
     assert data_places(places, [*called, user, _ours()])[0].what == what
+
+
+def test_a_queue_that_is_waited_for_is_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("fcntl.flock(file, fcntl.LOCK_EX)\nx = results.get()\n")
+    code = compile(path.read_text(), str(path), "exec")
+    lock, queue = StackFrame(code, 0, "train"), StackFrame(code, len(code.co_code) - 2, "train")
+    read = zipfile.ZipFile.read.__code__
+    called = [StackFrame(read, 0, "multiprocessing.synchronize"), StackFrame(read, 0, "multiprocessing.queues")]
+    assert data_places(CodeLocator(), [*called, queue, _ours()])[0].what == "data"
+    assert data_places(CodeLocator(), [lock, _ours()])[0].what in ("data", "data locks")
 
 
 def test_a_tar_file_is_unpacked_where_it_is_compressed(tmp_path: Path) -> None:

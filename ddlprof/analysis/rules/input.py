@@ -86,8 +86,9 @@ def _line_is_known(facts: Facts) -> bool:
 
 
 def _advice_at(line: SourceShare) -> str | None:
-    """Advice for what the line does, where it is known and takes most of the time."""
-    return AT_LINE.get(_work(line)) if line.share >= LINE_CURE_SHARE else None
+    """Advice for what the line does, where it is known and takes most of the time, or waits for a lock."""
+    most = line.share >= LINE_CURE_SHARE or _work(line) == source_locations.LOCKS
+    return AT_LINE.get(_work(line)) if most else None
 
 
 def _work(line: SourceShare) -> str:
@@ -218,6 +219,9 @@ def storage(facts: Facts) -> Issue | None:
     share = _waits(facts)
     if share is None or not _by_storage(facts) or _queue_is_short(facts) or _is_held_up(facts):
         return None
+    line = facts.data_lines.main
+    if line is not None and _work(line) == source_locations.LOCKS:
+        return None  # it is a lock that is waited for
     evidence = f"{facts.mean('data_fetch')} of {facts.mean('data')} a step are spent blocked, not computing"
     loader, step_s = facts.loader, facts.mean_s("step")
     if loader is not None and loader.read_bytes and facts.samples_per_step and step_s:
@@ -439,7 +443,7 @@ RULES = (
          "there are no workers, or how the wait divides is not measured", hand_over),
     Rule("storage", "The loader is blocked on storage or network", f"{_WAITING}, {percent(CAUSE_SHARE)} of it blocked",
          "a cause is named only where it explains most of the stall", FINDING_STEPS,
-         "how the wait divides is not measured, or it comes in bursts", storage),
+         "how the wait divides is not measured, it comes in bursts, or a line waits for a lock", storage),
     Rule("pinning", "Computing waits for copies to the device", f"{percent(WARN_SHARE)} of the step", _WORTH,
          FINDING_STEPS, "the job trains on processors, or copies are not measured", pinning),
 )  # fmt: skip

@@ -15,8 +15,8 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import DataWaitBursts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.model.source_locations import START, START_ITEMS, SourceLocation
+from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, made_at, start_at, starting
 from tests.unit.analysis.rules.input_cases import job as job_of
-from tests.unit.analysis.rules.input_cases import start_at, starting
 from tests.unit.analysis.rules.made_up import facts
 
 SLOW: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
@@ -119,6 +119,14 @@ def test_a_line_comes_before_workers_where_it_is_the_better_advice(
     named = [each.evidence for each in found if each.rule == "loader_workers"]
     assert all(evidence.endswith("90 % of what they take is at train.py:9 D.__getitem__") for evidence in named)
     assert line.gain_s == pytest.approx(0.027)
+
+
+@pytest.mark.parametrize("means", [WAITING, BLOCKED])
+def test_more_workers_would_wait_for_the_same_lock(means: dict[str, float | None]) -> None:
+    (found,) = apply_rules(facts(means, loader_workers=0, data_lines=made_at("data locks", 0.5)), RULES)
+    assert found.rule == "data_line"
+    assert found.severity != "info"
+    assert found.next.startswith("without the lock where nobody writes")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from ddlprof.analysis.rules.signals import (
     free_bytes,
     lag_share,
     peak_rises,
+    steps_by_rank,
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves, lone_evaluator
 from ddlprof.analysis.slowing import Slowing, find_slowing
@@ -186,6 +187,8 @@ class Facts:
     amounts: Amounts | None = None
     after_saves: AfterSaves | None = None
     lone_evaluator: int | None = None
+    rank_steps: dict[int, int] = field(default_factory=dict)
+    """The steps of each rank, where all ranks of the job have ended well."""
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
@@ -342,6 +345,7 @@ def gather_facts(
         amounts=headline.amounts,
         after_saves=after_saves(headline.ranks),
         lone_evaluator=lone_evaluator(headline.ranks),
+        rank_steps=steps_by_rank(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,

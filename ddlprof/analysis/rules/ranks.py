@@ -24,12 +24,14 @@ from ddlprof.analysis.thresholds import (
 )
 from ddlprof.base.units import count, percent, significant
 from ddlprof.model.classes import TABLE
-from ddlprof.model.issuers import OF_SCRIPT
+from ddlprof.model.issuers import OF_SCRIPT, PACKAGE
 
 _OF_NUMBERS = ("allreduce", "broadcast", "reduce", "barrier")
 """The operations that metrics and decisions take."""
 _FROM_ONE = ("broadcast", "scatter")
 """Those in which all ranks wait for one."""
+_EACH_STEP = 0.9
+"""Exchanges of all gradients in a mean step of all ranks, from which on hardly any step goes without."""
 _CALLED = {each.name: each.own_words for each in TABLE}
 
 
@@ -106,7 +108,8 @@ def _help_by_cause(facts: Facts, late: LateRank, sends: str | None) -> str:
     if sends is not None:
         return (
             f"let each rank make its own part of what rank {late.rank} makes for all (a loader with a "
-            f"DistributedSampler on each), or rank {late.rank} make it ahead, in workers of a loader"
+            f"DistributedSampler on each; in accelerate dispatch_batches=False), or rank {late.rank} make it ahead, in "
+            "workers of a loader"
         )
     if late.cause == "compute" and more_work(facts) is not None:
         return f"give rank {late.rank} no longer samples than the others: shuffle before they are divided, or by length"
@@ -121,14 +124,15 @@ def _help_by_cause(facts: Facts, late: LateRank, sends: str | None) -> str:
 
 
 def awaited_line(facts: Facts) -> str | None:
-    """The line of the script at which the others wait for what the late rank sends them, such as the batches that it
-    alone makes; None: they wait elsewhere too, it sends mere numbers, or its own work is known to make none of it."""
+    """The line of the script, or the package, at which the others wait for what the late rank sends them, such as the
+    batches that it alone makes; None: they wait elsewhere too, it sends mere numbers, or its own work is known to make
+    none of it."""
     late, waits, line = facts.late_rank, facts.mean_s("straggler"), facts.sources.main
     if late is None or late.cause not in ("other", "data") or not waits:
         return None
     if late.cause == "other" and line is not None and line.place.what not in MAY_LOAD:
         return None
-    sent = [each for each in facts.issued.of(*OF_SCRIPT) if each.op.startswith(_FROM_ONE)]
+    sent = [each for each in facts.issued.of(*OF_SCRIPT, PACKAGE) if each.op.startswith(_FROM_ONE)]
     if all(each.largest_bytes <= NUMBERS_BYTES for each in sent):
         return None
     if sum(each.exposed_s for each in sent) < CAUSE_SHARE * waits:
@@ -176,6 +180,30 @@ def uneven_input(facts: Facts) -> Issue | None:
         evidence += f"; {percent(facts.amounts.padding_share)} of the tokens is padding"
     return Issue("ranks get uneven work, by turns", evidence, _EVEN[uneven.unit], uneven.steps, share,
                  gain_s=facts.mean_s("straggler"), about="straggler")  # fmt: skip
+
+
+def uneven_steps(facts: Facts) -> Issue | None:
+    """Finds ranks that run out of batches before the others, and wait for them under `join()`."""
+    steps, job = facts.rank_steps, facts.job
+    if len(steps) < 2 or job is None or facts.training.strategy not in ("ddp", "zero"):
+        return None
+    if (facts.exchanges or 0.0) < _EACH_STEP:
+        return None  # a rank updates something that is its own
+    most, fewest = max(steps, key=lambda rank: steps[rank]), min(steps, key=lambda rank: steps[rank])
+    mean = sum(steps.values()) / len(steps)
+    share = (job.share("steps") or 0.0) * (1 - mean / max(steps[most], 1))
+    if share < WARN_SHARE:
+        return None
+    evidence = (
+        f"rank {most} makes {count(steps[most], 'step')}, rank {fewest} {steps[fewest]:,}: who has no batches left "
+        "takes part in the others' exchanges until they have none, either"
+    )
+    action = (
+        "as many batches on all ranks: a DistributedSampler, or files divided by the numbers of their samples; or stop "
+        "all where the first has none left: model.join(throw_on_early_termination=True)"
+    )
+    return Issue("ranks make different numbers of steps", evidence, action, facts.steady_steps, share, of="job",
+                 ranks=(most,), about="straggler")  # fmt: skip
 
 
 def slow_host(facts: Facts) -> Issue | None:
@@ -236,6 +264,11 @@ RULES = (
          f"{UNEVEN_CORRELATION:g} of these with a rank's own time",
          "then the samples explain more than all else together", FINDING_STEPS,
          "the samples are not known, or one rank is always late", uneven_input),
+    Rule("uneven_steps", "Ranks run out of batches before the others",
+         f"{percent(WARN_SHARE)} of the job's wall time, by the steps of the rank with most beyond those of the mean",
+         "less is not worth a day of anybody's work", FINDING_STEPS,
+         "a rank has no record or did not end well, the strategy is neither DDP nor ZeRO, steps exchange no "
+         "gradients, or the job's wall time is not known", uneven_steps),
     Rule("slow_host", "All ranks of one machine are slow together", f"{percent(WARN_SHARE)} of the step spent waiting "
          f"for later ranks; each rank of the machine slower than all others, by {percent(SLOW_HOST_FACTOR - 1)}",
          "a single slow rank is a matter of its device, several are one of their machine", FINDING_STEPS,

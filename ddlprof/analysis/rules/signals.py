@@ -143,6 +143,13 @@ def _uneven(
     return UnevenWork(spread, correlation, int(known.sum()), unit)
 
 
+def steps_by_rank(ranks: Sequence[RankAnalysis]) -> dict[int, int]:
+    """The steps of each rank; empty unless all ranks of the job are there and have ended well."""
+    if len(ranks) < ranks[0].data.header.world_size or any(rank.data.status != "ok" for rank in ranks):
+        return {}
+    return {rank.data.rank: rank.data.step_count for rank in ranks}
+
+
 def _numbers(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The distinct numbers in order, and a row with each. Numbers are in order unless the file is damaged."""
     if (np.diff(steps) > 0).all():

@@ -13,7 +13,7 @@ from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.model.issuers import OBJECTS, REDUCER, SCRIPT
+from ddlprof.model.issuers import OBJECTS, PACKAGE, REDUCER, SCRIPT
 from ddlprof.model.source_locations import LOGGING, SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.loop_cases import line
@@ -29,7 +29,7 @@ def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_lat
     assert help_late_rank(replace(here, late_rank=replace(late, cause=None))).startswith("look at what else runs")
 
 
-@pytest.mark.parametrize("what", [SCRIPT, OBJECTS])
+@pytest.mark.parametrize("what", [SCRIPT, OBJECTS, PACKAGE])
 def test_a_rank_that_makes_the_batches_of_all_is_told_where_it_sends_them(what: str) -> None:
     late = LateRank(0, 0.9, "other", 50 * MS, 20 * MS, more_ns=30 * MS)
     place = SourceLocation("train.py:9 main", what)

@@ -65,6 +65,9 @@ def by(*kinds: Issued, **known: Any) -> Facts:
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
 HELD_UP = CPU | {"cpu_threads": 8, "cores_per_rank": 8, "other_cores": 3.2, "queued_share": 0.6}
 UPLOADS = AfterSaves(0, 30, 5.0, 0.1, SourceLocation("train.py:49 main", ""))
+STEPPING: dict[str, Any] = {
+    "job": job("steps", 0), "gradient_bytes": 10**8, "comm": CommTotals(20 * MS, None, []),
+}  # fmt: skip
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
 PIPELINE = facts({"compute": 70.0, "comm": 30.0, "straggler": 5.0, "bubble": 25.0}, stages=STAGES, world_size=4)
@@ -247,6 +250,7 @@ SPEAKS: dict[str, list[Facts]] = {
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
     "uneven_input": [ddp(2, 30, uneven=UNEVEN), ddp(2, 30, uneven=replace(UNEVEN, unit="tokens")),
                      ddp(2, 30, uneven=replace(UNEVEN, unit="values"))],
+    "uneven_steps": [by(GRADIENTS, rank_steps={0: 300, 1: 100}, **STEPPING)],
     "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
     "bubble": [PIPELINE],
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
@@ -422,6 +426,10 @@ SILENT: dict[str, list[Facts]] = {
     "uneven_input": [ddp(2, 30), ddp(2, 5, uneven=UNEVEN), ddp(2, 30, uneven=UnevenWork(0.3, 0.2, 100)),
                      ddp(2, 30, uneven=UnevenWork(0.0, 0.9, 100)),
                      ddp(2, 30, uneven=UNEVEN, late_rank=LateRank(1, 0.9))],
+    "uneven_steps": [by(GRADIENTS, rank_steps={0: 300, 1: 270}, **STEPPING), by(GRADIENTS, **STEPPING),
+                     by(GRADIENTS, rank_steps={0: 300, 1: 100}, **STEPPING | {"job": None}),
+                     by(replace(GRADIENTS, bytes=5e7), rank_steps={0: 300, 1: 100}, **STEPPING),
+                     by(GRADIENTS, rank_steps={0: 300, 1: 100}, **STEPPING, strategy="pp")],
     "slow_host": [ddp(2, 30), ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.05, 0.09]}),
                   ddp(2, 30, rank_compute_s={0: [0.05], 1: [0.09]}),
                   ddp(2, 5, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],

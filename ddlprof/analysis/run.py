@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -96,12 +96,26 @@ class Attempt:
         """The first steps of the phases after the first one."""
         return [] if self.phases is None else self.phases.starts[1:].tolist()
 
+    @property
+    def fed(self) -> list[RankAnalysis]:
+        """The ranks whose samples are what their models get: all, or those that are sent their batches by one that loads."""
+        return [rank for rank in self.ranks if not rank.times.has_loader] or self.ranks
+
     def manifest(self, manifest: Manifest | None) -> Manifest | None:
-        """The run's manifest, without what is of another phase."""
+        """The run's manifest, without what is of another phase, and with the batch of those that are sent theirs."""
         if self.phases is None:
-            return manifest
+            return manifest if manifest is None or len(self.fed) == len(self.ranks) else self._divided(manifest)
         batch, passes = batch_of([rank.data for rank in self.ranks], [rank.times.steady for rank in self.ranks])
         return self.phases.manifest(manifest, batch, passes)
+
+    def _divided(self, manifest: Manifest) -> Manifest:
+        """A manifest with the batch that the ranks without a loader get."""
+        batch, passes = batch_of([rank.data for rank in self.fed], [rank.times.steady for rank in self.fed])
+        training = manifest.training
+        if batch is None or training.strategy not in ("ddp", "fsdp", "zero"):
+            return manifest
+        whole = batch * passes * (training.data_parallel_ranks or len(self.ranks))
+        return replace(manifest, training=replace(training, batch_per_rank=batch, global_batch=whole))
 
     @property
     def queued_share(self) -> float | None:

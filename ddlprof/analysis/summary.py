@@ -34,6 +34,11 @@ class RankTimes:
     dimensions: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """The communication of each dimension and its parts (`CommParts.by_dimension`)."""
 
+    @property
+    def has_loader(self) -> bool:
+        """Whether waiting for data was measured in any step."""
+        return bool((self.times["data"] != MISSING).any()) or any(a.data_ns is not None for a in self.aggregates)
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -134,10 +139,7 @@ def _joined(columns: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
 def _without_loaders(ranks: Sequence[RankTimes]) -> Sequence[RankTimes]:
     """The same, where a rank that never has a loader, beside others that do, waits for none: it is sent its batches, as
     by a rank that reads those of all, or needs none, as a later stage of a pipeline."""
-    has = [
-        bool((rank.times["data"] != MISSING).any()) or any(a.data_ns is not None for a in rank.aggregates)
-        for rank in ranks
-    ]
+    has = [each.has_loader for each in ranks]
     if all(has) or not any(has):
         return ranks
     return [

@@ -100,7 +100,7 @@ def find_uneven(ranks: Sequence[RankAnalysis], amounts: Amounts | None = None) -
     """
     if len(ranks) < 2:
         return None
-    alike = len({bool((rank.times.times["data"] != MISSING).any()) for rank in ranks}) == 1
+    alike = len({rank.times.has_loader for rank in ranks}) == 1
     samples = None
     if alike:
         samples = _uneven(ranks, [rank.data.steps["samples"] for rank in ranks], "samples", everywhere=True)

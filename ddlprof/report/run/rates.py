@@ -79,7 +79,7 @@ def _global_batch(manifest: Manifest, headline: Attempt, ranks: int) -> float | 
     training = manifest.training
     if "pp" in (training.strategy or "").split("+"):  # stages count micro-batches, and see the same samples
         return training.global_batch
-    samples = np.concatenate([rank.data.steps["samples"][rank.times.steady] for rank in headline.ranks])
+    samples = np.concatenate([rank.data.steps["samples"][rank.times.steady] for rank in headline.fed])
     known = samples[samples != MISSING]
     if not len(known):
         return training.global_batch

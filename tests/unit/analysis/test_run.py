@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ddlprof.analysis.run import Attempt, analyse, headline_attempt
+from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import Aggregate, Calibration, Flag
 from ddlprof.store import load_run
-from tests.golden.runs import HERE, MS, SHAPES, ddp_step, header, simple_run, step, write_rank
+from tests.golden.runs import HERE, MS, SHAPES, ddp_step, header, manifest, simple_run, step, write_rank
 
 
 def test_the_golden_run() -> None:
@@ -58,6 +61,21 @@ def test_sums_past_the_cap_enter_the_headline(tmp_path: Path) -> None:
     (attempt,) = analyse(load_run(tmp_path))
     assert attempt.steady_steps == 137
     assert attempt.summary.mean_ns("step") == (37 * 10 + 2000) / 137 * MS
+
+
+@pytest.mark.parametrize(("strategy", "batch"), [("ddp", (32, 64)), ("pp", (64, 128))])
+def test_the_batch_of_a_rank_that_loads_for_all_is_that_of_the_others(
+    tmp_path: Path, strategy: str, batch: tuple[int, int]
+) -> None:
+    for rank in (0, 1):
+        made = [step(n, 10, data_ms=None if rank else 20) for n in range(30)]
+        write_rank(tmp_path, header(rank, 2), [replace(each, samples=64 >> rank) for each in made])
+    (attempt,) = analyse(load_run(tmp_path))
+    assert [rank.data.rank for rank in attempt.fed] == [1]
+    known = TrainingFacts(strategy=strategy, batch_per_rank=64, global_batch=128)
+    found = attempt.manifest(replace(manifest(2), training=known))
+    assert found is not None
+    assert (found.training.batch_per_rank, found.training.global_batch) == batch
 
 
 def test_it_says_why_communication_is_not_split(tmp_path: Path) -> None:

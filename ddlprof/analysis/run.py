@@ -98,7 +98,7 @@ class Attempt:
 
     @property
     def fed(self) -> list[RankAnalysis]:
-        """The ranks whose samples are what their models get: all, or those that are sent their batches by one that loads."""
+        """The ranks whose samples are what their models get: all, or those without a loader, beside one that has it."""
         return [rank for rank in self.ranks if not rank.times.has_loader] or self.ranks
 
     def manifest(self, manifest: Manifest | None) -> Manifest | None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ddlprof.instance_catalog import Gpu
+from ddlprof.recommender.compute.kernel_time import A100, OfAmpere
 from ddlprof.recommender.compute.tensor_time import TensorCores
 from ddlprof.recommender.errors import PredictionError
 
@@ -32,9 +33,9 @@ _SHARES_LOADS_FROM, _SHARES_LOADS_BELOW = 9.0, 12.0
 """Capabilities whose SMs load operands without registers and share them: Hopper, and Blackwell of data centres; that of
 workstations (12) computes like Ada."""
 _HOPPER_WIDTH = 4096.0
-_FLASH_ON_HOPPER = 0.35 / 0.6
-"""The share of its usual speed that FlashAttention-2 reaches on Hopper, whose kernels load operands through registers,
-as on Ampere: 35 % of an H100 (Shah et al., FlashAttention-3, 2024), of an A100 60 %."""
+_AMPERE_WIDTH, _MMA_ON_HOPPER = 2048.0, 0.63
+"""The width of an A100's SMs; the share of Hopper's peak that products through registers, as on Ampere, can reach (Luo
+et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024)."""
 
 
 class Matrix(NamedTuple):
@@ -218,10 +219,15 @@ def for_tf32(cores: TensorCores) -> TensorCores:
     return replace(cores, shares_loads=cores.shares_loads and cores.width > _HOPPER_WIDTH)
 
 
-def flash_share(cores: TensorCores) -> float:
-    """The share of its usual speed that FlashAttention-2 reaches. On Blackwell of data centres, where nobody published
-    it, it is taken for all of it, as that of other kernels of attention is."""
-    return _FLASH_ON_HOPPER if cores.shares_loads and cores.width <= _HOPPER_WIDTH else 1.0
+def of_ampere(cores: TensorCores) -> OfAmpere:
+    """What a kernel of attention does beside products (exponentials, sums, loads) takes the clocks of an SM, however
+    many operations its tensor cores do in one. FlashAttention-2 uses 60 % of an A100 so, 34 % of an H100 (published:
+    35 %, Shah et al., FlashAttention-3, 2024), 86 % of an RTX 5090 (89 %, gau-nernst) and, with heads of 64, 67 % of an
+    RTX A5000 (74 %, gpu-mode/ring-attention issue 10). Blackwell of data centres has kernels of its own, and is taken
+    for an A100."""
+    if cores.shares_loads:
+        return A100 if cores.width > _HOPPER_WIDTH else OfAmpere(1 / _MMA_ON_HOPPER, cores.width / _AMPERE_WIDTH)
+    return OfAmpere(1.0, cores.width / _AMPERE_WIDTH)
 
 
 def _tensor_cores(gpu: Gpu, generation: float, sms: float) -> TensorCores | None:

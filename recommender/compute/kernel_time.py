@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +34,10 @@ _DEPTHWISE_CHANNELS = 4
 """Groups of at most so many output channels are computed by direct kernels."""
 _LEAST_TILE = 64 * 128
 """The least tile of a convolution's kernel, in elements."""
-_EFFICIENT_SLOWER, _PRODUCTS_OF_FP32, _WIDE_SLOWER = 2.0, 3.0, 2.0
-"""How many times as slow as FlashAttention-2 memory-efficient attention is; its products of TF32 for one of fp32; how
-many times as slow again it is in 16 bit with heads of more than 128, set by LoRA of Gemma 7B on one A100."""
+_EFFICIENT_SLOWER, _FP32_SLOWER, _WIDE_SLOWER = 2.0, 1.8, 2.0
+"""How many times as slow as FlashAttention-2 memory-efficient attention is; how much of the peak of TF32 it uses less
+in fp32 than of that of 16 bits in those; how many times as slow again it is in 16 bit with heads of more than 128, set
+by LoRA of Gemma 7B on one A100."""
 _STRIDED = 2.0
 """Input pixels for each output pixel from which a kernel counts as strided; Winograd's algorithm is then not used."""
 
@@ -331,20 +333,35 @@ def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoe
     return seconds
 
 
+class OfAmpere(NamedTuple):
+    """How a GPU runs kernels that are written for Ampere, beside an A100, in time of products at its own peak."""
+
+    products: float
+    """How many times as long products take."""
+    beside: float
+    """How many times as long all else takes, which SMs do beside their tensor cores."""
+
+
+A100 = OfAmpere(1.0, 1.0)
+
+
 def attention_seconds(
     table: OperatorTable,
     flops_s: float,
     bandwidth_b_s: float,
     fitted: FusedCoefficients,
     tensor: bool,
-    flash_share: float = 1.0,
+    ampere: OfAmpere = A100,
 ) -> Array:
-    """The kernels' seconds of fused attention. `flash_share`: the share of its usual speed that FlashAttention-2
-    reaches on this GPU.
+    """The kernels' seconds of fused attention. `ampere`: how this GPU runs kernels that are written for Ampere, as
+    FlashAttention-2 and PyTorch's memory-efficient kernel are.
 
-    PyTorch's memory-efficient kernel is like the first FlashAttention, than which the second one is 1.7 to 3.0 times as
-    fast (Dao 2023); it takes masks and fp32. In fp32 it makes three products of TF32 of each one, whether TF32 is
-    allowed or not (`OpMultiplyAddFastF32` of CUTLASS, in mem_eff_attention/gemm_kernel_utils.h of PyTorch). Its tiles
+    The latter is like the first FlashAttention, than which the second one is 1.7 to 3.0 times as fast (Dao 2023); it
+    takes masks and fp32. In fp32 it makes three products of TF32 of each one, whether TF32 is allowed or not
+    (`OpMultiplyAddFastF32` of CUTLASS, in mem_eff_attention/gemm_kernel_utils.h of PyTorch). What is beside products is
+    not made three times: fp32 takes 3.1 to 4.3 times as long as 16 bits, of which TF32 has half the peak (mean 3.6; its
+    authors' tables on an A100, xformers 467 and 587, heads of 64 to 256). On narrow SMs, which have less shared memory,
+    its backward is published as a quarter as fast as FlashAttention-2's, so it gains nothing there. Its tiles
     are for heads of 64 and 128, and in backward of 32 (kernels/generate_kernels.py there; RTX 30 and 40 have one of 96,
     which is left out): about half of its products, those that have the width of a head in their result, compute a whole
     tile. In backward, sums of wider heads lie in memory, not in registers (`kOutputInRF` of kernel_backward.h), as
@@ -364,9 +381,10 @@ def attention_seconds(
         tile = np.where(efficient & (width <= 128), np.where(width > 64, 128.0, least), width)
         share = share * 2 * tile / (tile + fitted.attention_columns) / (256 / (128 + fitted.attention_columns))
         share = share * 2 * width / (width + tile)
-        share = share / np.where(efficient, _EFFICIENT_SLOWER, 1.0) / np.where(fp32, _PRODUCTS_OF_FP32, 1.0)
+        share = share / np.where(efficient, _EFFICIENT_SLOWER, 1.0)
         share = share / np.where(efficient & (width > 128) & ~fp32, _WIDE_SLOWER, 1.0)
-        share = share * np.where(flash, flash_share, 1.0)
+        beside = np.where(flash, ampere.beside, max(ampere.beside, 1.0)) * (1 / share - 1)
+        share = np.where(flash | efficient, 1 / (ampere.products + beside), share) / np.where(fp32, _FP32_SLOWER, 1.0)
     seconds: Array = np.maximum(table.flops / (share * flops_s), table.bytes / (0.7 * bandwidth_b_s))
     return seconds
 

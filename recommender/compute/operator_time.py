@@ -17,13 +17,15 @@ from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import PHASES, UNALIGNED_SLOWER, Operator, StepOperators
 from ddlprof.recommender.compute.alignment import SLOWER_SD, padding
 from ddlprof.recommender.compute.convolution_time import ConvolvingGpu, tensor_convolution_seconds
-from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, flash_share, for_tf32, peak_of, peaks_of
+from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, of_ampere, peak_of, peaks_of
 from ddlprof.recommender.compute.host import Again, Host, dispatch_seconds, update_seconds
 from ddlprof.recommender.compute.kernel_time import (
+    A100,
     Array,
     ConvolutionRates,
     CudaCoreSpeeds,
     Flags,
+    OfAmpere,
     OperatorTable,
     Products,
     Sizes,
@@ -76,8 +78,8 @@ class Speeds:
     convolution: ConvolutionRates
     convolving: ConvolvingGpu | None = None
     """None: CUDA cores compute it."""
-    flash_share: float = 1.0
-    """The share of its usual speed that FlashAttention-2 reaches."""
+    ampere: OfAmpere = A100
+    """How it runs kernels that are written for Ampere."""
 
     @property
     def bandwidth_b_s(self) -> float:
@@ -255,8 +257,8 @@ class OperatorModel:
     def _computing(self, kind: str, table: OperatorTable, speeds: Speeds, channels_last: bool) -> Array:
         fused = self._fitted.fused
         if kind == "attention":
-            share = speeds.flash_share
-            return attention_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused, speeds.tensor, share)
+            ampere = speeds.ampere
+            return attention_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused, speeds.tensor, ampere)
         if kind == "recurrent":
             return recurrent_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused)
         if kind == "convolution":
@@ -288,7 +290,7 @@ class OperatorModel:
             convolving = ConvolvingGpu(on_tensor.flops_s, machine.fp32_flops_s, bandwidth_b_s, on_tensor.cores.width)
             return Speeds(
                 True, on_tensor.flops_s, lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor), large,
-                convolving, flash_share(on_tensor.cores),
+                convolving, of_ampere(on_tensor.cores),
             )  # fmt: skip
         flops_s = peak.flops_s * generation.cuda
         cuda = self._fitted.cuda

@@ -51,13 +51,13 @@ def attention(name: str, dtype: str, width: int = 128) -> Operator:
                     4.0 * 32 * 8192 * 8192 * width, 1e6, 1, 1, grows=0)  # fmt: skip
 
 
-def test_attention_in_fp32_makes_three_products_of_tf32_of_each() -> None:
+def test_attention_in_fp32_takes_three_to_four_times_as_long() -> None:
     """In torch's memory-efficient kernel, which is half as fast as flash attention."""
     work = [attention("flash", "bf16"), attention("efficient", "bf16"), attention("efficient", "fp32")]
     gpu, older = CATALOG.gpu("A100-SXM4-40GB"), CATALOG.gpu("V100-SXM2-16GB")
     flash_s, half_s, fp32_s = MODEL.operators(work, gpu)
     assert half_s == pytest.approx(2 * flash_s, rel=0.01)
-    assert fp32_s == pytest.approx(6 * half_s, rel=0.01)  # TF32 is half as fast as bf16
+    assert fp32_s == pytest.approx(3.6 * half_s, rel=0.01)  # xformers 467 and 587: 3.1 to 4.3
     assert MODEL.operators(work[2:], gpu, tf32=True)[0] == fp32_s
     assert older.fp32_tflops is not None
     assert MODEL.operators(work[2:], older)[0] > work[2].flops / (older.fp32_tflops * 1e12)
@@ -78,11 +78,12 @@ def test_memory_efficient_attention_has_tiles_for_heads_of_64_and_128() -> None:
 @pytest.mark.parametrize(
     ("name", "kernel", "share"),
     [
-        ("A100-SXM4-80GB", "flash", 0.6), ("H100-SXM5-80GB", "flash", 0.35), ("H100-SXM5-80GB", "efficient", 0.3),
-        ("H100-SXM5-80GB", "cudnn", 0.6), ("B200", "flash", 0.6),
+        ("A100-SXM4-80GB", "flash", 0.6), ("H100-SXM5-80GB", "flash", 0.35), ("RTX-5090", "flash", 0.89),
+        ("H100-SXM5-80GB", "efficient", 0.16), ("RTX-5090", "efficient", 0.3), ("H100-SXM5-80GB", "cudnn", 0.6),
+        ("B200", "flash", 0.6),
     ],
 )  # fmt: skip
-def test_flash_attention_uses_less_of_hopper(name: str, kernel: str, share: float) -> None:
+def test_kernels_of_ampere_use_less_of_wide_sms(name: str, kernel: str, share: float) -> None:
     """The level of a generation is up to an eighth from one."""
     gpu, work = CATALOG.gpu(name), attention(kernel, "bf16")
     assert gpu.bf16_tflops is not None

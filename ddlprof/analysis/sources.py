@@ -263,6 +263,10 @@ def _weights(rank: RankData, steps: list[int]) -> list[float]:
 
 
 def _usual(kinds: Mapping[str, float]) -> str:
-    """What a place mostly does. A loop that was once seen to call a module, or to keep a state, does so."""
+    """What a place mostly does. A loop that was once seen to call a module, or to keep a state, does so. A line that
+    calls a module may do it for something that is known and has a third of its time."""
     what = max(kinds, key=lambda what: kinds[what])
+    known = {what: part for what, part in kinds.items() if what not in ("", MODULE)}
+    if what == MODULE and known and max(known.values()) >= LINE_SHARE * sum(kinds.values()):
+        what = max(known, key=lambda what: known[what])
     return next(loop for loop in _LOOPS if loop in kinds) if what in _LOOPS else what

@@ -16,8 +16,10 @@ from ddlprof.model.records import ComputeSamples, Flag
 from ddlprof.model.source_locations import (
     BETWEEN,
     CONSTANT,
+    DERIVES,
     EACH,
     LOOP,
+    MODULE,
     ONE_HOT,
     OWN_LOOP,
     STEPPING,
@@ -201,6 +203,16 @@ def test_the_kinds_of_work_of_a_line_are_told_apart(tmp_path: Path) -> None:
     assert [line.of(each) for each in (CONSTANT, "", LOOP)] == [0.4, 0.3, 0.0]
 
 
+@pytest.mark.parametrize(("derives", "what"), [(9, DERIVES), (5, MODULE)])
+def test_a_line_calls_a_module_for_what_is_known_of_a_third_of_it(tmp_path: Path, derives: int, what: str) -> None:
+    places = [SourceLocation("net.py:3 f", each) for each in (MODULE, DERIVES, "")]
+    lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
+    lines.append(codec.encode_samples(10, {0: 12, 1: derives, 2: 1}, ComputeSamples))
+    write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
+    (attempt,) = analyse(load_run(tmp_path))
+    assert [each.place.what for each in compute_sources(attempt.ranks).shares] == [what]
+
+
 PLACES = {what: SourceLocation(f"train.py:{number} save", what) for number, what in ((17, ""), (18, "writes"))}
 AROUND = SourceShare(SourceLocation("train.py:17-18 save", "writes"), 0.85, True)
 
@@ -223,5 +235,7 @@ def test_a_line_is_unknown_where_nothing_is_known_around_it_either() -> None:
     line = SourceShare(PLACES[""], 0.5, True)
     assert Sources(40, [line]).unknown == line
     assert Sources(40, [line], [replace(AROUND, place=SourceLocation("train.py main"))]).unknown == line
+    module = replace(line, place=SourceLocation("train.py:17 save", MODULE))
+    assert Sources(40, [module], [replace(AROUND, place=module.place)]).unknown == module
     assert Sources(40, [line], [AROUND]).unknown is None
     assert Sources(40, [replace(line, sure=False)], []).unknown is None

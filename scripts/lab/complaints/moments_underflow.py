@@ -1,11 +1,18 @@
 # LBANN/lbann#56 chainer/chainer#2554: Adam's moments of weights without gradients become subnormal; cure: flush them
 from __future__ import annotations
 
+import timeit
+
 import torch
 from own_clock import FAULT, OwnClock
 from torch import nn
 
 WORDS, OFTEN = 8_192, 256
+
+
+def takes(size: float) -> float:
+    numbers = torch.full((2**16,), size)
+    return min(timeit.repeat(lambda: numbers * 1e-10, number=20, repeat=10))
 
 
 if __name__ == "__main__":
@@ -24,4 +31,4 @@ if __name__ == "__main__":
         nn.functional.cross_entropy(model(words), topics).backward()
         optimizer.step()
         clock.step()
-    clock.done()
+    clock.done(absent=FAULT and takes(1e-30) < 2 * takes(1.0))  # this processor is as fast with subnormal numbers

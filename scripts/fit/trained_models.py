@@ -69,7 +69,8 @@ class _WithLoss(nn.Module):
     """A language model of transformers whose loss the training's code computes, on logits in their own type.
 
     `parts`: the loss is computed in fp32 for so many parts of a sequence, each with its own logits (torchtune); 0: for
-    all at once and in the type of the logits, which are returned as well.
+    all at once and in the type of the logits, which are gone in backward (`del_logits_after_forward` of
+    universal-llm-trainer).
     """
 
     def __init__(self, config: dict[str, Any], parts: int) -> None:
@@ -86,7 +87,7 @@ class _WithLoss(nn.Module):
         if not self.parts:
             logits = self.model(**inputs, use_cache=False).logits
             shifted = logits[:, :-1].reshape(-1, logits.shape[-1])
-            return {"loss": functional.cross_entropy(shifted, labels[:, 1:].reshape(-1)), "logits": logits}
+            return {"loss": functional.cross_entropy(shifted, labels[:, 1:].reshape(-1))}
         hidden = self.model.base_model(**inputs, use_cache=False).last_hidden_state
         made = [self.model.lm_head(part) for part in hidden.chunk(self.parts, 1)]
         pairs = zip(made, labels.chunk(self.parts, 1), strict=True)

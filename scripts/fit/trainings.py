@@ -43,7 +43,7 @@ _TEN_MODELS = ("resnet50", "resnet50", "gpt_small", "gpt_small", "launches", "la
                "vit", "vit")  # fmt: skip
 """The networks of `scripts.jobs.gpu.ten_models` in the rows of the table of docs/benchmarks.md."""
 _GPUS = {
-    "H100-80GB (form not stated)": "H100-PCIE-80GB",  # its ratios to the A100 are those of the PCIe card
+    "H100-80GB (form not stated)": "H100-SXM5-80GB",  # its attention is as much faster than an A100's as its SMs
     "A100-80GB (form not stated)": "A100-SXM4-80GB",
     "A100-SXM4-80GB (size not stated)": "A100-SXM4-80GB",
     "not stated (H100 assumed)": "H100-SXM5-80GB",
@@ -125,6 +125,8 @@ def _not_asked(row: Row) -> str | None:
         return _UNASKABLE["PagedAdamW8bit"]
     if found is None and (not row["step_s"] > 0):
         return "no step is published, or whose tokens a second are meant"
+    if found is None and row["model"] == "gpt3-125m":
+        return "faster than the peak of the GPUs that are named"
     if found is None and row["model"] == "vit5-small" and int(row["gpus"]) > 1:
         return "ranks wait for their input, whose cost is not published"
     return found
@@ -174,8 +176,8 @@ def _ask(source: str, row: Row) -> Ask:
         qlora_format="gptq" if "GPTQ" in str(row["precision"]) else None,
     )  # fmt: skip
     memory = float(row["memory_gib"]) / (gpus if source == "qwen" else 1)
-    if source == "ljm565":
-        memory *= 1e9 / 2**30  # it prints what the allocator holds in units of 1e9 bytes
+    if source in ("ljm565", "qwen"):  # in GB: 1e9 bytes of its allocator, and up to 81.0 a GPU of 80 GiB
+        memory *= 1e9 / 2**30
     if source in ("ljm565", "torchtune"):
         memory += CONTEXT_GIB  # which no figure of the allocator has
     # Not to be asked for, and of memory alone; what tuned rows have, the later ones have too.

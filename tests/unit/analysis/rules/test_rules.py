@@ -65,9 +65,7 @@ def by(*kinds: Issued, **known: Any) -> Facts:
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
 HELD_UP = CPU | {"cpu_threads": 8, "cores_per_rank": 8, "other_cores": 3.2, "queued_share": 0.6}
 UPLOADS = AfterSaves(0, 30, 5.0, 0.1, SourceLocation("train.py:49 main", ""))
-STEPPING: dict[str, Any] = {
-    "job": job("steps", 0), "gradient_bytes": 10**8, "comm": CommTotals(20 * MS, None, []),
-}  # fmt: skip
+STEPPING: dict[str, Any] = {"job": job("steps", 0), "gradient_bytes": 10**8, "comm": CommTotals(20 * MS, None, [])}
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
 PIPELINE = facts({"compute": 70.0, "comm": 30.0, "straggler": 5.0, "bubble": 25.0}, stages=STAGES, world_size=4)

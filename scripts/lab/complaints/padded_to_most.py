@@ -2,41 +2,31 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import torch
 from own_clock import FAULT, OwnClock
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 WORDS, MAX_LENGTH, PAD = 2_000, 160, 0
 
 
-class Sentences(Dataset):  # type: ignore[type-arg]
-    def __init__(self, n: int) -> None:
-        rng = random.Random(0)
-        self.ids = [[rng.randrange(1, WORDS) for _ in range(rng.randrange(12, 40))] for _ in range(n)]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, index: int) -> dict[str, list[int] | int]:
-        ids = self.ids[index]
-        return {"input_ids": ids, "label": sum(ids) % 2}
+def sentence() -> list[int]:
+    return [random.randrange(1, WORDS) for _ in range(random.randrange(12, 40))]
 
 
-def collate(features: list[dict]) -> dict[str, torch.Tensor]:  # type: ignore[type-arg]
-    longest = MAX_LENGTH if FAULT else max(len(f["input_ids"]) for f in features)
-    ids = [f["input_ids"] + [PAD] * (longest - len(f["input_ids"])) for f in features]
-    input_ids = torch.tensor(ids)
-    return {"input_ids": input_ids, "mask": input_ids == PAD, "labels": torch.tensor([f["label"] for f in features])}
+def collate(sentences: list[list[int]]) -> dict[str, torch.Tensor]:
+    longest = MAX_LENGTH if FAULT else max(map(len, sentences))
+    input_ids = torch.tensor([ids + [PAD] * (longest - len(ids)) for ids in sentences])
+    return {"input_ids": input_ids, "mask": input_ids == PAD, "labels": torch.tensor([sum(s) % 2 for s in sentences])}
 
 
 class Classifier(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, 64, PAD), nn.Embedding(MAX_LENGTH, 64)
-        layer = nn.TransformerEncoderLayer(64, 4, 128, 0.1, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, 0.1, batch_first=True), 2)
         self.head = nn.Linear(64, 2)
 
     def forward(self, input_ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -45,28 +35,17 @@ class Classifier(nn.Module):
         return nn.functional.cross_entropy(self.head(x[:, 0]), labels)
 
 
-class Trainer:
-    def __init__(self, model: nn.Module, data: Dataset) -> None:  # type: ignore[type-arg]
-        self.model, self.optimizer = model, torch.optim.AdamW(model.parameters(), 1e-4)
-        self.loader = DataLoader(data, 4, shuffle=True, collate_fn=collate)
-        self.clock = OwnClock()
-
-    def training_step(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        self.model.train()
-        loss: torch.Tensor = self.model(**inputs)
-        loss.backward()
-        return loss.detach()
-
-    def train(self) -> None:
-        for inputs in self.loader:
-            self.training_step(inputs)
-            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            self.clock.step()
-        self.clock.done()
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    Trainer(Classifier(), Sentences(320)).train()
+    data: Any = [sentence() for _ in range(320)]
+    loader: DataLoader[Any] = DataLoader(data, batch_size=4, collate_fn=collate)
+    model = Classifier()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    clock = OwnClock()
+    for inputs in loader:
+        model(**inputs).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        clock.step()
+    clock.done()

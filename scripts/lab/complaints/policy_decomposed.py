@@ -6,7 +6,7 @@ from own_clock import FAULT, OwnClock
 from torch import nn
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 
-STATES, ACTIONS, ENVS, ROLLOUT, EPOCHS = 16, 8, 128, 8, 8
+STATES, ACTIONS, BATCH, EPOCHS = 16, 8, 1_024, 8
 
 
 class Agent(nn.Module):
@@ -23,46 +23,31 @@ class Agent(nn.Module):
             return MultivariateNormal(mean, torch.diag_embed(variances))
         return Independent(Normal(mean, self.log_std.exp().expand_as(mean)), 1)
 
-    @torch.no_grad()
-    def act(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        policy = self.policy(states)
+
+def update(agent: Agent, optimizer: torch.optim.Optimizer, clock: OwnClock) -> None:
+    states = torch.randn(BATCH, STATES)
+    with torch.no_grad():
+        policy = agent.policy(states)
         actions = policy.sample()
-        return actions, policy.log_prob(actions)
-
-
-class PPO:
-    def __init__(self) -> None:
-        self.agent = Agent()
-        self.optimizer = torch.optim.Adam(self.agent.parameters(), 3e-4)
-        self.moves = 0.1 * torch.randn(ACTIONS, STATES)
-
-    def collect(self) -> tuple[torch.Tensor, ...]:
-        states, rows = torch.randn(ENVS, STATES), []
-        for _ in range(ROLLOUT):
-            actions, log_probs = self.agent.act(states)
-            after = 0.9 * states + actions @ self.moves
-            rows.append((states, actions, log_probs, -after.pow(2).sum(1)))
-            states = after
-        return tuple(torch.cat(column) for column in zip(*rows, strict=True))
-
-    def update(self, clock: OwnClock) -> None:
-        states, actions, old, rewards = self.collect()
-        for _ in range(EPOCHS):
-            policy = self.agent.policy(states)
-            ratio = (policy.log_prob(actions) - old).exp()
-            values = self.agent.critic(states).squeeze(1)
-            advantages = rewards - values.detach()
-            gain = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
-            loss = (nn.functional.mse_loss(values, rewards) - gain - 0.01 * policy.entropy()).mean()
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
-            clock.step()
+        old = policy.log_prob(actions)
+    rewards = -(states[:, :ACTIONS] + actions).pow(2).sum(1)
+    for _ in range(EPOCHS):
+        policy = agent.policy(states)
+        ratio = (policy.log_prob(actions) - old).exp()
+        values = agent.critic(states).squeeze(1)
+        advantages = rewards - values.detach()
+        gain = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+        loss = (nn.functional.mse_loss(values, rewards) - gain - 0.01 * policy.entropy()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        clock.step()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    ppo, clock = PPO(), OwnClock()
+    agent, clock = Agent(), OwnClock()
+    optimizer = torch.optim.Adam(agent.parameters(), 3e-4)
     for _ in range(40):
-        ppo.update(clock)
+        update(agent, optimizer, clock)
     clock.done()

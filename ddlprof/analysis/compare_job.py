@@ -26,6 +26,8 @@ PART_NOISE = 0.1
 """The standard deviation among equal runs of each part but the steps, as a share of the part."""
 _EVALUATIONS = 4
 """From so many on, evaluations show themselves how they vary, and differ among equal runs as steps do."""
+_LEAST_NOISE = 0.03
+"""What equal runs differ by though each does not vary, by where their memory lies and what caches hold."""
 START_NOISE = 0.25
 """The same for what is there once a run, and depends on what the caches of the machine hold."""
 _ONCE = ("start_up", "warm_up", "compilation", "end")
@@ -79,7 +81,7 @@ def job_times(
     own = math.sqrt(mean_error(series)[0]) / float(series.mean()) if len(series) >= MIN_STEPS and times.step else 0.0
     queued = QUEUED_NOISE * (times.queued_share or 0.0)
     usual = {part: START_NOISE if part in _ONCE else PART_NOISE for part in JOB_PARTS}
-    usual["evaluation"] = min(PART_NOISE, math.hypot(times.noise, _error_of(evaluations)))
+    usual["evaluation"] = min(PART_NOISE, math.hypot(times.noise, _LEAST_NOISE, _error_of(evaluations)))
     noise = {part: math.hypot(of, queued) for part, of in usual.items()}
     noise |= dict.fromkeys(_LIKE_STEPS, math.hypot(times.noise, own))
     return JobTimes({part: (job.parts_s[part] or 0.0) * 1e9 for part in JOB_PARTS}, noise, job.steps * samples)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from ddlprof.analysis.changes import Change, changes, facts_of
@@ -104,8 +104,8 @@ class JobLine:
     rows: list[RowLine]
     """The job, and each part that took time on one side. Shares are of A's job, and seconds those of a whole job."""
     work: int
-    """The number of steps, or of samples, that the times are for. Where each sample is trained on again by another
-    worker or rank, once counts; so in `done`."""
+    """The number of steps, or of samples, that the times are for. Where workers or ranks train on the same samples as
+    others, and both sides did as much without that, only once counts; so in `done`."""
     same_work: bool
     """Whether both sides did that much. If not, what grows with the work is taken for the work of A."""
     done: tuple[int, int]
@@ -197,16 +197,14 @@ def build(
     found = compare(times[0], times[1])
     jobs = [
         [
-            job_times(
-                job_time(attempt),
-                run,
-                ((batch or 1) if basis == SAMPLE else 1) / _copies(analysed, attempt),
-                evaluations_ns(attempt),
-            )
-            for analysed, attempt, run, batch in zip(*side, strict=True)
+            job_times(job_time(attempt), run, (batch or 1) if basis == SAMPLE else 1, evaluations_ns(attempt))
+            for attempt, run, batch in zip(*side, strict=True)
         ]
-        for side in zip((a, b), attempts, times, batches, strict=True)
+        for side in zip(attempts, times, batches, strict=True)
     ]
+    copies = [list(map(_copies, *side)) for side in zip((a, b), attempts, strict=True)]
+    once = [list(map(_once, *side)) for side in zip(jobs, copies, strict=True)]
+    jobs = once if same_work(*once) else jobs
     judged = check_gates(gates, found)
     facts = [
         [facts_of(run.run, attempt) for run, attempt in zip(*side, strict=True)]
@@ -261,6 +259,11 @@ def _copies(run: Analysed, attempt: Attempt) -> int:
     found, manifest = {each.rule for each in run.report.findings}, attempt.manifest(run.run.manifest)
     workers = manifest.training.loader_workers if manifest and "repeated_samples" in found else None
     return (workers or 1) * (run.report.world_size if "same_samples" in found else 1)
+
+
+def _once(job: JobTimes | None, copies: int) -> JobTimes | None:
+    """The same job, whose work is what it trained on once."""
+    return job and replace(job, work=job.work / copies)
 
 
 def _basis(batches: Sequence[Sequence[int | None]]) -> str:

@@ -53,7 +53,7 @@ def test_equal_jobs_are_not_told_apart() -> None:
 )
 def test_evaluations_that_take_as_long_each_time_are_told_apart_sooner(each_ns: list[float], word: str) -> None:
     one, other = (
-        job_times(job(evaluation=seconds), times(), evaluations=[round(ns) for ns in each_ns]) for seconds in (50, 44)
+        job_times(job(evaluation=seconds), times(), evaluations=[round(ns) for ns in each_ns]) for seconds in (50, 40)
     )
     assert {each.name: each.word for each in compare_jobs([one], [other])}["evaluation"] == word
 

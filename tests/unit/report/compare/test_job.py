@@ -101,12 +101,28 @@ def test_jobs_of_unequal_work_are_told(same: ComparisonData) -> None:
     )
 
 
+def written(folder: Path, steps: int) -> Any:
+    """A run whose rank ended."""
+    head = replace(header(), spans=True, age_ns=3_000 * MS)
+    write_rank(folder, head, [step(n) for n in range(steps)], records=[End("ok", 0, 10 * steps * MS)])
+    return analysed(folder)
+
+
 def test_the_jobs_of_runs_whose_ranks_ended_are_compared(tmp_path: Path) -> None:
-    for letter in "ab":
-        rows = [step(n) for n in range(100)]
-        head = replace(header(), spans=True, age_ns=3_000 * MS)
-        write_rank(tmp_path / letter, head, rows, records=[End("ok", 0, 1_000 * MS)])
-    job = build([analysed(tmp_path / "a")], [analysed(tmp_path / "b")], []).job
+    job = build([written(tmp_path / "a", 100)], [written(tmp_path / "b", 100)], []).job
     assert job is not None
     assert (job.whole.word, job.work, job.same_work) == ("none", 100, True)
     assert {line.name: line.a_s for line in job.rows} == {"job": 4.0, "start_up": 3.0, "steps": 1.0}
+
+
+@pytest.mark.parametrize(("steps", "work"), [(200, 100), (100, 100), (130, 130)])
+def test_work_that_is_done_again_counts_once_where_both_did_as_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, work: int
+) -> None:
+    monkeypatch.setattr(
+        "ddlprof.report.compare.data._copies", lambda run, attempt: 2 if run.run.typed.endswith("a") else 1
+    )
+    data = build([written(tmp_path / "a", steps)], [written(tmp_path / "b", 100)], [])
+    assert data.job is not None
+    assert (data.job.done, data.job.same_work) == ((work, 100), work == 100)
+    assert any("trains on each sample 2 times" in note for note in words.notes(data, str)) == (steps == 200)

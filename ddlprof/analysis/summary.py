@@ -36,8 +36,9 @@ class RankTimes:
 
     @property
     def has_loader(self) -> bool:
-        """Whether waiting for data was measured in any step."""
-        return bool((self.times["data"] != MISSING).any()) or any(a.data_ns is not None for a in self.aggregates)
+        """Whether most steps took a batch from a loader, and not some alone, as to look at a held-out one."""
+        data = self.times["data"]
+        return 2 * np.count_nonzero(data > 0) > len(data) or any(a.data_ns for a in self.aggregates)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _joined(columns: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _without_loaders(ranks: Sequence[RankTimes]) -> Sequence[RankTimes]:
-    """The same, where a rank that never has a loader, beside others that do, waits for none: it is sent its batches, as
+    """The same, where a rank that has no loader, beside others that do, waits for none: it is sent its batches, as
     by a rank that reads those of all, or needs none, as a later stage of a pipeline."""
     has = [each.has_loader for each in ranks]
     if all(has) or not any(has):
@@ -147,8 +148,8 @@ def _without_loaders(ranks: Sequence[RankTimes]) -> Sequence[RankTimes]:
         if loads
         else replace(
             rank,
-            times=rank.times | {"data": np.zeros_like(rank.times["data"])},
-            aggregates=[replace(a, data_ns=0) for a in rank.aggregates],
+            times=rank.times | {"data": np.where(rank.times["data"] == MISSING, 0, rank.times["data"])},
+            aggregates=[replace(a, data_ns=a.data_ns or 0) for a in rank.aggregates],
         )
         for rank, loads in zip(ranks, has, strict=True)
     ]

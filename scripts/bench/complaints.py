@@ -9,8 +9,8 @@ The cause is named if the finding that the verdict acts on, or one of the next t
 it; the cure if that finding proposes it. Harmful is a card that acts on another cause, or proposes what makes it worse.
 A script that says that its fault is absent, such as a type that this processor lacks, is not judged.
 
-The forms of a pair differ if all of their own clocks say so, by more than `SAME`: those of the runs and, where these or
-`ddlprof compare` leave a doubt, of `ALONE` runs of each form without ddlprof, in turn.
+The forms of a pair differ if all of their own clocks say so, by more than `SAME`: those of the runs and, where these
+are close, of `ALONE` runs of each form without ddlprof, in turn.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ SAME = 0.05
 DOUBTFUL = 0.2
 """Forms whose clocks differ by less in the runs are run again."""
 ALONE = 2
-UNKNOWN_GAIN = re.compile(r"a run with(out)? it tells")
-"""Words of advice that says itself that nobody knows its gain."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,7 @@ def judge(case: Case, fault: Run, cured: Run | None, again: Callable[[], Iterabl
         reached, verdict = gained(case, fault, cured), _verdict(fault, cured)
         told = _told(verdict, case.where)
         faster = _faster([] if reached is None else [reached])
-        if reached is not None and (abs(reached) < DOUBTFUL or told != faster):
+        if reached is not None and abs(reached) < DOUBTFUL:
             alone = (gained(case, *pair) for pair in again())
             faster = _faster([reached, *(gain for gain in alone if gain is not None)])
     return Judged(
@@ -327,8 +325,6 @@ def gain_of(finding: dict[str, Any], report: dict[str, Any], where: str) -> floa
     """The gain that a finding promises, as a share of the step or of the job; None: it promises none."""
     job, step_s = report.get("job") or {}, (report["times"]["step"] or {}).get("mean_s")
     share: float | None = finding["share"]
-    if finding["gain_s"] is None and UNKNOWN_GAIN.search(finding["next"]):
-        return None
     if finding["gain_s"] is None:
         return share if finding["of"] == JOB and where == JOB else None
     if where == JOB and job.get("steps"):

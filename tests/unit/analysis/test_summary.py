@@ -72,6 +72,8 @@ def test_a_rank_without_a_loader_beside_one_that_has_it_waits_for_no_batch() -> 
     assert summary.mean_ns("data") == 1.5 * MS
     assert summary.mean_ns("step") == sum(summary.mean_ns(name) or 0 for name in CLASSES)
     assert summarise([sent]).mean_ns("data") is None
+    looks = rank_times([step(n, data_ms=4 * (n == 3)) for n in range(5)])
+    assert (loads.has_loader, sent.has_loader, looks.has_loader) == (True, False, False)
 
 
 def test_the_split_is_weighted_by_time_not_by_steps() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +70,6 @@ def test_a_gain_of_more_than_twice_what_the_cure_reaches_is_too_much(
     assert judged.reached == pytest.approx(1 - cured_ms / 10)
     assert judged.too_much is too_much
     assert judged.quiet is False
-
-
-def test_advice_that_says_that_nobody_knows_its_gain_promises_none(tmp_path: Path) -> None:
-    of_job = finding("evaluation_share", "with torch.no_grad(): how much, a run with it tells") | {"of": "job"}
-    case = replace(CASE, cause="evaluation", where="job")
-    assert judge(case, run(tmp_path, [of_job]), None).said is None
-    assert judge(case, run(tmp_path, [of_job | {"next": "less often"}]), None).said == 0.5
 
 
 @pytest.mark.parametrize(

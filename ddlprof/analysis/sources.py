@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
+from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE, TURN_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
@@ -37,11 +37,14 @@ from ddlprof.model.source_locations import (
     PARAMETRIZED,
     PLOT,
     ROLLOUT,
+    START,
+    START_ITEMS,
+    START_WAITS,
     STEPPING,
     UPDATE,
     SourceLocation,
 )
-from ddlprof.model.stack_samples import sparseness
+from ddlprof.model.stack_samples import START_LOOK_S, sparseness
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
@@ -106,14 +109,50 @@ class Sources:
         return None if known else next((each for each in self.shares if each.sure), None)
 
 
+@dataclass(frozen=True)
+class StartSources(Sources):
+    """The places before the first step."""
+
+    main_s: float = 0.0
+    """How long the rank that is longest at the main line is there."""
+    widest: str = ""
+    """The main line, or the function or the line of the script around it that has more."""
+    turns_s: float = 0.0
+    """How long each rank is there, where each waits for others much of that time, as they take turns, and at most
+    the longest wait; else 0."""
+
+
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     """The places of `other` of these ranks together."""
     return sources_of(ranks, lambda place: not place.is_of_data and not place.is_of_start)
 
 
-def start_sources(ranks: Sequence[RankAnalysis]) -> Sources:
+def start_sources(ranks: Sequence[RankAnalysis]) -> StartSources:
     """The lines that worked before the first step of these ranks."""
-    return sources_of(ranks, lambda place: place.is_of_start, Flag.WARMUP)
+    found = sources_of(ranks, lambda place: place.what in (START, START_ITEMS), Flag.WARMUP)
+    line = found.main
+    if line is None:
+        return StartSources(found.samples, found.shares, found.wider)
+    seen = [[each for each in rank.data.samples if each[1].is_of_start] for rank in ranks]
+    widest = max((line, *found.wider), key=lambda each: each.share).place.text
+    waits = [START_LOOK_S * sum(n for _, place, n in each if place.what == START_WAITS) for each in seen]
+    works, at_line = (
+        [
+            START_LOOK_S * sum(n for _, place, n in each if place.what != START_WAITS and _is_at(place, text))
+            for each in seen
+        ]
+        for text in (widest, line.place.text)
+    )
+    taken = all(wait_s >= TURN_SHARE * work_s > 0 for wait_s, work_s in zip(waits, works, strict=True))
+    turns_s = min(*works, max(waits)) if taken else 0.0
+    return StartSources(found.samples, found.shares, found.wider, max(at_line), widest, turns_s)
+
+
+def _is_at(place: SourceLocation, text: str) -> bool:
+    """Whether a place is that of this text, of its function where it is of several lines, or led there by it."""
+    return text in (place.text, place.caller) or (
+        number_of(text) is None and function_of(place.text) == function_of(text)
+    )
 
 
 def between_sources(ranks: Sequence[RankAnalysis], begins: Sequence[int] = ()) -> Sources:

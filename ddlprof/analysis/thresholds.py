@@ -107,6 +107,7 @@ EXPERT_IMBALANCE = 1.25  # times the mean of tokens: routers with a balancing lo
 SLOW_HOST_FACTOR = 1.1  # times the other hosts' ranks: as much as warns
 FULL_CPU_PERCENT = 95.0  # of all cores: nothing is free for one more thread
 FIRST_BATCH_FACTOR = 2.0  # times the making of one: then most of the wait for an epoch's first batch is something else
+TURN_SHARE = 0.5  # of ranks that work at one time, the last waits for nobody; what one does after its turn hides a part
 JOB_EVENTS = 2  # one evaluation or checkpoint is no habit
 GROWTH_READINGS = 12  # two in each part
 GROWTH_PARTS = 6  # memory has to grow from each part of the steps to the next ...

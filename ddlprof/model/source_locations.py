@@ -66,6 +66,8 @@ START = "start-up"
 """The line that works before the first step."""
 START_ITEMS = "start-up items"
 """Such a line that makes samples of a data set."""
+START_WAITS = "start-up waits"
+"""A line that waits for other ranks before the first step."""
 
 DATA = "data"
 """The line at which a batch is made, and after it one of the next words, if it is known what the line does."""
@@ -146,7 +148,7 @@ class SourceLocation(NamedTuple):
     @property
     def is_of_start(self) -> bool:
         """Whether the job is there before its first step."""
-        return self.what in (START, START_ITEMS)
+        return self.what in (START, START_ITEMS, START_WAITS)
 
 
 @dataclass(frozen=True, slots=True)

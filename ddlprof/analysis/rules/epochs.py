@@ -6,7 +6,7 @@ from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import worker_s
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.sources import SourceShare
+from ddlprof.analysis.sources import SourceShare, StartSources
 from ddlprof.analysis.thresholds import (
     FINDING_STEPS,
     FIRST_BATCH_FACTOR,
@@ -14,11 +14,11 @@ from ddlprof.analysis.thresholds import (
     LINE_SAMPLES,
     NEW_ITERATORS_SHARE,
     SKIPPED_BATCHES,
+    TURN_SHARE,
     WARN_SHARE,
 )
 from ddlprof.base.units import count, percent, scale_for
 from ddlprof.model import source_locations
-from ddlprof.model.stack_samples import START_LOOK_S
 
 PICKLING = ("spawn", "forkserver")
 """The ways of starting workers that pickle the data set."""
@@ -100,7 +100,9 @@ def start_up(facts: Facts) -> Issue | None:
     whole = job.parts_s["start_up"] if job is not None else None
     if job is None or line is None or not whole or job.wall_s <= 0:
         return None
-    seconds = min(line.share * samples * START_LOOK_S, whole)
+    seconds, turns_s = min(facts.starting.main_s, whole), facts.starting.turns_s
+    if turns_s >= WARN_SHARE * job.wall_s:
+        return _turns(job, facts.starting)
     if seconds < WARN_SHARE * job.wall_s:
         return None
     items = line.place.what == source_locations.START_ITEMS
@@ -120,6 +122,21 @@ def start_up(facts: Facts) -> Issue | None:
     title = "the job goes through its data before it trains" if items else "the job starts slowly at one line"
     return Issue(title, evidence, action, samples, seconds / job.wall_s, of="job",
                  severity=None if items else "info")  # fmt: skip
+
+
+def _turns(job: JobTime, starting: StartSources) -> Issue:
+    """The issue of ranks that do the same work one after another."""
+    seconds, main = starting.turns_s, starting.main
+    whole = scale_for(job.wall_s).time(job.wall_s)
+    evidence = f"each rank is at {starting.widest} for {scale_for(seconds).time(seconds)} of {whole}"
+    evidence += f", mostly at {main.place.text}" if main is not None and main.place.text != starting.widest else ""
+    evidence += ", and waits for other ranks about as long before its first step"
+    action = (
+        "let one rank do it, which keeps the result in a file, and the others read that after the barrier; or, if it "
+        "is not the same for all, all ranks at one time, without the barrier"
+    )
+    return Issue("the job starts with the same work on its ranks, one after another", evidence, action,
+                 starting.samples, seconds / job.wall_s, of="job")  # fmt: skip
 
 
 def _workers(facts: Facts, job: JobTime) -> tuple[str, str] | None:
@@ -180,7 +197,8 @@ RULES = (
     Rule("start_up", "The job starts slowly at one line of the script",
          f"{percent(WARN_SHARE)} of the job's wall time before its first step at a line (else in a function, else from "
          "a line of the script) with a third of the stack samples then for certain",
-         "less is not worth a day of anybody's work; an info unless samples of the data set are made there",
+         "less is not worth a day of anybody's work; an info unless samples of the data set are made there, or ranks "
+         f"take turns: each waits for others for {percent(TURN_SHARE)} as long",
          LINE_SAMPLES, "the job's wall time is not known, or the time goes to imports and to waiting for other ranks",
          start_up),
     Rule("epoch_start", "The job waits for the first batches of its epochs",

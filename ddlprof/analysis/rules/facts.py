@@ -35,7 +35,7 @@ from ddlprof.analysis.rules.signals import (
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves, lone_evaluator
 from ddlprof.analysis.slowing import Slowing, find_slowing
-from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.sources import Sources, StartSources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -199,7 +199,7 @@ class Facts:
     job: JobTime | None = None
     data_lines: DataLines = field(default_factory=DataLines)
     """The lines at which batches are made."""
-    starting: Sources = field(default_factory=lambda: Sources(0, []))
+    starting: StartSources = field(default_factory=lambda: StartSources(0, []))
     """The lines that worked before the first step."""
     between: Sources = field(default_factory=lambda: Sources(0, []))
     """The lines that worked beside evaluations, checkpoints and begins of epochs and of later trainings."""

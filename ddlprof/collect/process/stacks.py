@@ -51,6 +51,7 @@ from ddlprof.model.source_locations import (
     PARAMETRIZED,
     PLOT,
     SLEEP,
+    START_WAITS,
     STEPPING,
     WRITES,
     SourceLocation,
@@ -464,12 +465,12 @@ class StackSampler:
     def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Samples the stack of the training thread before its first step; the samples count for that step."""
         here, self._starting = where(recent), thread
-        if here not in (Where.DATA, Where.OTHER) or work_by_events(recent):
+        if here is Where.GAP or work_by_events(recent):
             return
         stack = stack_of_thread(thread or 0)
         if here is Where.DATA:
             self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
-        elif (place := start_place(self.places, stack)) is not None:
+        elif (place := start_place(self.places, stack)) and (here is Where.OTHER or place.what == START_WAITS):
             self._waiting.append(_Sample(marks, place))
 
     def of_step(self, marks: int, flags: int, thread: int | None = None) -> StepSamples:

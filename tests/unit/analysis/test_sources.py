@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from ddlprof.analysis.run import analyse
-from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, SourceShare, compute_sources, other_sources
+from ddlprof.analysis.sources import (
+    AFTER_BACKWARD,
+    UPDATES,
+    Sources,
+    SourceShare,
+    compute_sources,
+    other_sources,
+    start_sources,
+)
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
 from ddlprof.model.records import ComputeSamples, Flag
@@ -22,6 +30,8 @@ from ddlprof.model.source_locations import (
     MODULE,
     ONE_HOT,
     OWN_LOOP,
+    START,
+    START_WAITS,
     STEPPING,
     UPDATE,
     SourceLocation,
@@ -52,6 +62,31 @@ def test_samples_of_steady_steps_count(tmp_path: Path) -> None:
 def test_few_samples_name_nothing(tmp_path: Path, log: int, save: int, named: list[bool]) -> None:
     shares = sources_of(tmp_path, (10, {0: log, 1: save} if save else {0: log})).shares
     assert [share.sure for share in shares] == named
+
+
+@pytest.mark.parametrize(
+    ("waits", "works", "turns_s"),
+    [
+        ((12, 7), (12, 12), 3.0),
+        ((8, 7), (12, 12), 2.0),
+        ((5, 12), (12, 12), 0.0),
+        ((12, 1), (1, 12), 0.0),
+        ((9, 9), (0, 12), 0.0),
+    ],
+)
+def test_ranks_take_turns_where_each_waits_as_long_as_it_works(
+    tmp_path: Path, waits: tuple[int, int], works: tuple[int, int], turns_s: float
+) -> None:
+    places = SourceLocation("train.py:9 read", START), SourceLocation("train.py:3 first", START_WAITS)
+    for rank in range(2):
+        lines = [codec.encode_location(n, place) for n, place in enumerate(places)]
+        lines.append(codec.encode_samples(0, {0: works[rank], 1: waits[rank]}))
+        rows = [step(n, flags=Flag.WARMUP if n < 3 else 0) for n in range(40)]
+        write_rank(tmp_path, header(rank=rank, world_size=2), rows, lines=lines)
+    (attempt,) = analyse(load_run(tmp_path))
+    found = start_sources(attempt.ranks)
+    assert (found.turns_s, found.main_s) == (turns_s, 3.0)
+    assert [each.place.what for each in found.shares] == [START]  # waits are no work
 
 
 def test_a_line_is_one_line_whatever_is_known_of_it_each_time(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime, Skipped
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import DataWaitBursts
-from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.analysis.sources import Sources, SourceShare, StartSources
 from ddlprof.model.source_locations import START, START_ITEMS, SourceLocation
 from tests.unit.analysis.rules.made_up import ddp, facts
 
@@ -34,10 +34,11 @@ def first_at(what: str, sure: bool = True) -> DataLines:
     return DataLines(first=Sources(40, [SourceShare(SourceLocation("train.py:9 D.__iter__", what), 0.9, sure)]))
 
 
-def start_at(what: str, share: float = 0.9, sure: bool = True) -> Sources:
-    """Half of a job of 1000 s at one line before its first step."""
+def start_at(what: str, share: float = 0.9, sure: bool = True, turns_s: float = 0.0) -> StartSources:
+    """500 s of a job of 1000 s before its first step, most of them at one line."""
     line = SourceShare(SourceLocation("data.py:9 lengths", what), share, sure)
-    return Sources(2000, [line], [SourceShare(SourceLocation("train.py:3 <module>", what), 1.0, True)] if sure else [])
+    wider = [SourceShare(SourceLocation("train.py:3 <module>", what), 1.0, True)] if sure else []
+    return StartSources(2000, [line], wider, share * 500, "train.py:3 <module>", turns_s)
 
 
 def starting(seconds: float) -> JobTime:
@@ -82,6 +83,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "start_up": [
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
         facts(job=job("start_up", 500), starting=start_at(START)),
+        ddp(2, job=job("start_up", 500), starting=start_at(START, turns_s=200)),
     ],
     "skipped_batches": [facts(job=replace(job("epoch_start", 400.0), skipped=Skipped(220, 350.0)))],
     "new_iterators": [

@@ -17,7 +17,7 @@ from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.model.source_locations import START, START_ITEMS, SourceLocation
 from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, made_at, start_at, starting
 from tests.unit.analysis.rules.input_cases import job as job_of
-from tests.unit.analysis.rules.made_up import facts
+from tests.unit.analysis.rules.made_up import ddp, facts
 
 SLOW: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
 SLEEPS = SampleCost(1e-5, None, 0.003)
@@ -154,7 +154,16 @@ def test_going_through_the_data_before_the_training_is_told_from_any_slow_line()
     assert {what: each.severity for what, each in said.items()} == {START: "info", START_ITEMS: "critical"}
     assert "called at train.py:3 <module>" in said[START_ITEMS].evidence
     assert "lengths" in said[START_ITEMS].next
-    assert said[START_ITEMS].share == pytest.approx(0.45)  # of a job of 1000 s: 1800 looks every quarter of a second
+    assert said[START_ITEMS].share == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize(("turns_s", "severity"), [(200.0, "critical"), (99.0, "info"), (0.0, "info")])
+def test_ranks_that_prepare_one_after_another_are_told(turns_s: float, severity: str) -> None:
+    given = ddp(2, job=job_of("start_up", 500), starting=start_at(START, turns_s=turns_s))
+    found = next(each for each in apply_rules(given, RULES) if each.rule == "start_up")
+    assert found.severity == severity
+    assert ("let one rank do it" in found.next) == (severity == "critical")
+    assert found.share == (0.2 if severity == "critical" else 0.45)
 
 
 def test_workers_that_repeat_their_data_are_not_given_more() -> None:

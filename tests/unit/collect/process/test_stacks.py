@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ddlprof.collect.process import stacks
 from ddlprof.collect.process.frames import StackFrame, stack_of_thread
 from ddlprof.collect.process.moments import Where, compute_work, where
 from ddlprof.collect.process.stacks import CodeLocator, StackSampler
@@ -104,6 +105,16 @@ def test_a_thread_that_waits_for_the_training_is_not_what_starts_slowly(
     assert sum(sampler.of_step(2, 0, waiting if trains else waiting + 1).other.values()) == number
     sampler.sample(waiting, [], 2)  # of later steps all looks count
     assert sum(sampler.of_step(3, 0, waiting + 1).other.values()) == 1
+
+
+@pytest.mark.parametrize(("what", "number"), [("start-up waits", 1), ("start-up", 0)])
+def test_a_wait_in_a_collective_is_sampled_before_the_first_step(
+    waiting: int, monkeypatch: pytest.MonkeyPatch, what: str, number: int
+) -> None:
+    monkeypatch.setattr(stacks, "start_place", lambda places, stack: SourceLocation("train.py:3 first", what))
+    sampler = StackSampler()
+    sampler.sample_start(waiting, [(Kind.COMM_BEGIN, 1, False, 1, None)], 1)
+    assert sum(sampler.of_step(2, 0, waiting).other.values()) == number
 
 
 @pytest.fixture

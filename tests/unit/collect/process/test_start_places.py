@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
+from torch import distributed
 from torch.utils.data import Subset
 
 from ddlprof.collect.process.frames import StackFrame
@@ -52,8 +54,19 @@ def test_samples_made_before_the_training_are_told(frames: dict[str, StackFrame]
         assert place.what == "start-up items"
 
 
-@pytest.mark.parametrize("module", ["importlib._bootstrap", "torch.distributed.distributed_c10d"])
-def test_imports_and_waits_for_other_ranks_are_no_work_of_a_line(frames: dict[str, StackFrame], module: str) -> None:
-    waits = StackFrame(Subset.__len__.__code__, 0, module)
-    assert start_place(CodeLocator(), [waits, frames["<module>"]]) is None
+def test_imports_and_the_start_of_the_process_group_are_no_work_of_a_line(frames: dict[str, StackFrame]) -> None:
+    imports = StackFrame(Subset.__len__.__code__, 0, "importlib._bootstrap")
+    starts = StackFrame(
+        inspect.unwrap(distributed.init_process_group).__code__, 0, "torch.distributed.distributed_c10d"
+    )
+    for inner in (imports, starts):
+        assert start_place(CodeLocator(), [inner, frames["<module>"]]) is None
+        assert start_place(CodeLocator(), [inner]) is None
+
+
+def test_a_wait_for_other_ranks_is_told_as_one(frames: dict[str, StackFrame]) -> None:
+    waits = StackFrame(inspect.unwrap(distributed.barrier).__code__, 0, "torch.distributed.distributed_c10d")
+    place = start_place(CodeLocator(), [waits, frames["lengths"], frames["<module>"]])
+    assert place is not None
+    assert place.what == "start-up waits"
     assert start_place(CodeLocator(), [waits]) is None

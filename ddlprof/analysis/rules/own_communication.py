@@ -35,6 +35,12 @@ _KEPT_BY_DDP = (
 )
 GATHER_LESS = "where only sums or means of it over all ranks are used, all_reduce of those of each rank"
 """Advice for a line that gathers."""
+_OF_INPUT_BYTES = 2**16
+"""From so many bytes of a sample on, what is gathered is rather an input than an output of the model."""
+_GATHER_NO_INPUTS = (
+    "where these are inputs, without them: each rank loads the samples that it is to have, their numbers shuffled in "
+    "the sampler by a seed that all ranks share, and only what is computed of them is gathered"
+)
 _WHOLE = 0.05
 """How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
 _DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
@@ -175,7 +181,9 @@ def own_messages(facts: Facts) -> Issue | None:
     else:
         title = "computing waits for communication of the script"
         action = f"{line.text}: less often, or beside computing: async_op=True, and wait() where the result is used"
-        if "gather" in line.ops:
+        if _may_be_inputs(facts, line):
+            action = f"{line.text}: {_GATHER_NO_INPUTS}"
+        elif "gather" in line.ops:
             action += f"; {GATHER_LESS}"
     return Issue(title, evidence, action, facts.steady_steps, share, gain_s=gain, about="comm")
 
@@ -243,6 +251,13 @@ def _may_be_gradients(facts: Facts, line: _Line) -> bool:
     if not gradients or facts.issued.of(REDUCER) or facts.training.strategy not in (None, "none", "other"):
         return False
     return line.ops == "allreduce" and _ALL_GRADIENTS * gradients <= line.bytes <= _NO_MORE * gradients
+
+
+def _may_be_inputs(facts: Facts, line: _Line) -> bool:
+    """Whether a line gathers as much for each sample of all ranks as inputs have."""
+    batch = facts.training.batch_per_rank
+    largest = max(each.largest_bytes for each in line.kinds if "gather" in each.op) if "gather" in line.ops else 0
+    return batch is not None and largest >= _OF_INPUT_BYTES * batch * facts.world_size
 
 
 def _is_kept_by_ddp(facts: Facts, line: _Line) -> bool:

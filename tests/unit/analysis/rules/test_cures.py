@@ -419,6 +419,15 @@ def test_what_is_gathered_may_be_a_sum() -> None:
     assert "all_reduce of those of each rank" not in told.next
 
 
+@pytest.mark.parametrize(("op", "each", "inputs"), [("allgather", 2**16, True), ("allgather", 2**14, False),
+                                                   ("allreduce", 2**16, False)])  # fmt: skip
+def test_whole_inputs_need_not_be_gathered(op: str, each: int, inputs: bool) -> None:
+    sent = replace(at_line(1, 1e8), op=op, largest_bytes=each * 32 * 2)
+    (told,) = found("own_messages", by(sent, GRADIENTS, batch_per_rank=32))
+    assert ("in the sampler" in told.next) == inputs
+    assert ("async_op" in told.next) != inputs
+
+
 def test_more_workers_than_cores_are_told_by_their_number() -> None:
     """Where they are known to compute: those that wait for storage take no processor from the training."""
     starved: dict[str, Any] = {"queued_share": 0.3, "loader_workers": 16, "cores_per_rank": 2}

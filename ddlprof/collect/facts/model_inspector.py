@@ -96,6 +96,11 @@ class ModelInspector:
         with no_torch_function():  # the script's tensor classes are not asked
             return outermost(self._alive())
 
+    @property
+    def _trains(self) -> bool:
+        """Whether a forward with gradients or an update was seen."""
+        return bool(self._modules) or self.recorder.boundaries > 0
+
     def _alive(self) -> Iterator[Any]:
         return (module for ref in self._modules.values() if (module := ref()) is not None)
 
@@ -224,9 +229,12 @@ class ModelInspector:
             self.recorder.drops.add(FACT, f"{fact}: {type(error).__name__}: {error}")
 
     def iterated(self, loader: Any) -> None:
-        """Called when a loader is asked for an iterator. The first loader is taken for that of the training data."""
+        """Called when a loader is asked for an iterator. The first loader is taken for that of the training data; the
+        next one in place of one that gave batches before the training, as for an evaluation or a mean."""
         attempt(lambda: self.orders.iterated(loader))
-        if self.loader_workers is None:
+        if self.loader_workers is None or (self.parts.bytes is not None and not self._trains):
+            self.loader_workers = self.dataset_samples = None
+            self.parts = BatchParts()
             self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length
                 whole = loader.batch_size is None and loader.batch_sampler is None

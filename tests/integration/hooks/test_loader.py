@@ -326,6 +326,25 @@ def test_the_manifest_tells_how_the_loader_is_set_up(profiling: Profiling) -> No
     assert training.worker_start in multiprocessing.get_all_start_methods()
 
 
+@pytest.mark.parametrize(("evaluates", "workers"), [(True, 1), (False, 1)])
+def test_the_loader_of_an_evaluation_before_the_training_is_none_of_it(
+    evaluates: bool, workers: int, profiling: Profiling
+) -> None:
+    first = DataLoader(Drawing(), BATCH)
+    with profiling() as profile:
+        net = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+        with torch.no_grad():
+            for batch in first if evaluates else ():
+                net(batch[:, :1].float())
+        for loader in (DataLoader(Drawing(), BATCH, num_workers=workers), first):
+            for batch in loader:
+                net(batch[:, :1].float()).sum().backward()
+                optimizer.step()
+    facts = Manifest.read(profile.directory).training
+    assert (facts.loader_workers, facts.dataset_samples) == (workers, SAMPLES)
+
+
 def test_two_loaders_at_once(profiling: Profiling) -> None:
     with profiling() as profile:
         loaders = [DataLoader(Drawing(), BATCH, num_workers=n) for n in (0, 1)]

@@ -17,7 +17,7 @@ from ddlprof.analysis.thresholds import (
     THREADED_OPERATOR_S,
     WARN_SHARE,
 )
-from ddlprof.base.units import count, gib, percent, significant
+from ddlprof.base.units import count, either, gib, percent, significant
 from ddlprof.model.manifest import (
     BLOCKING,
     DETAIL,
@@ -54,9 +54,10 @@ def padding(facts: Facts) -> Issue | None:
         return None
     length = f"of {tokens:,.0f} tokens a sample " if tokens else ""
     evidence = f"{percent(share)} {length}are padding, on which the model computes as on text"
-    action = (
-        'pad to the longest sample of its batch (padding="longest"), batch samples of similar length, or pack several '
-        "into one row"
+    action = either(
+        'pad to the longest sample of its batch (padding="longest")' if tokens is None or tokens % 1 == 0 else None,
+        "batch samples of similar length",  # a mean that is no whole number is one of batches of several lengths
+        "pack several into one row",
     )
     return Issue("most of what is computed is padding" if share > 0.5 else "much of what is computed is padding",
                  evidence, action, facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip

@@ -412,6 +412,13 @@ def test_messages_gain_by_their_number_where_they_are_latency(size: float, gain_
     assert told.gain_s == (gain_ms and pytest.approx(gain_ms / 1000))
 
 
+@pytest.mark.parametrize(("tokens", "told"), [(512.0, True), (None, True), (62.25, False)])
+def test_batches_of_several_lengths_are_padded_to_their_longest(tokens: float | None, told: bool) -> None:
+    (finding,) = found("padding", facts(padding_share=0.6, tokens_per_sample=tokens))
+    assert ("longest" in finding.next) == told
+    assert "similar length" in finding.next
+
+
 def test_what_is_gathered_may_be_a_sum() -> None:
     (told,) = found("own_messages", by(replace(at_line(1, 1e8), op="allgather"), GRADIENTS))
     assert "all_reduce of those of each rank" in told.next

@@ -153,8 +153,8 @@ def copied_objects(facts: Facts) -> Issue | None:
     copied, workers = facts.host.copied_bytes, facts.training.loader_workers
     if not copied or not workers or copied < workers * COPIED_BYTES:
         return None
-    evidence = f"{count(workers, 'loader worker')} have copied {gib(copied)} of the memory that they share with the "
-    evidence += "main process: to read an object of Python is to write its reference count, and a full garbage "
+    evidence = f"{gib(copied)} of the memory that {count(workers, 'loader worker')} and the main process share were "
+    evidence += "copied: to read an object of Python is to write its reference count, and a full garbage "
     evidence += "collection in a worker writes to all that it goes through"
     action = (
         "what the data set keeps of all samples in arrays or tensors, not in lists or dicts of Python's objects: "
@@ -262,8 +262,8 @@ MEMORY_RULES = (
     Rule("copied_objects", "Loader workers copy objects that they only read",
          f"{gib(COPIED_BYTES)} for each worker that was shared with the main process and no longer is, and no new "
          f"memory; a warning if that is {percent(WARN_SHARE)} of what is free on the machine",
-         "what any worker copies of torch's own objects is less, unless its collector goes through them", FINDING_STEPS,
-         "there are no workers, or the system does not tell (only Linux does)", copied_objects),
+         "what any worker copies of torch's own objects is less, even if its collector goes through them",
+         FINDING_STEPS, "there are no workers, or the system does not tell (only Linux does)", copied_objects),
 )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(kept_graphs=4, growths=[GROWTH], slowing=[SLOWING]),
     ],
     "retained_graphs": [facts(), facts(retained_graphs=False)],
-    "copied_objects": [facts(), facts(copied_bytes=40 * 2**20), facts(copied_bytes=GIB, loader_workers=0)],
+    "copied_objects": [facts(), facts(copied_bytes=66 * 2**20), facts(copied_bytes=GIB, loader_workers=0)],
     "worker_memory": [
         facts(),
         facts(**LEAKING, loader_workers=0),

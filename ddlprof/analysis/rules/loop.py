@@ -220,10 +220,16 @@ def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) ->
 def _lines_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
     """Finds all such lines together, told at the one with most of it."""
     samples = facts.computing.samples
-    places = [(part, each.place.text) for each in facts.computing.shares if (part := each.of(what))]
+    places = [(part, each.place.text) for each in facts.computing.shares if (part := _part_of_line(each, what))]
     share = sum(part for part, _ in places)
     line = SourceShare(SourceLocation(max(places)[1], what), share, sure=False) if places else None
     return _at_line_of_passes(facts, title, line, lowest_share(share * samples, samples))
+
+
+def _part_of_line(line: SourceShare, what: str) -> float:
+    """The part of a line that is of this kind; a module that a line calls to derive it is there for nothing else."""
+    derives = what in (source_locations.DERIVES, source_locations.DERIVES_EACH) and line.place.what == what
+    return line.of(what) + (line.of(source_locations.MODULE) if derives else 0.0)
 
 
 def _at_line_of_passes(facts: Facts, title: str, line: SourceShare | None, least: float) -> Issue | None:

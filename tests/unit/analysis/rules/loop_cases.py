@@ -24,6 +24,12 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
+def called(what: str) -> SourceShare:
+    """A line like this, most of it in a module that it calls."""
+    kinds = {source_locations.MODULE: 0.25, what: 0.1}
+    return SourceShare(SourceLocation("train.py:9 penalty", what), 0.35, False, kinds)
+
+
 def job(wall_s: float, idle_s: float, evaluation_s: float = 0.0) -> JobTime:
     """A job with three evaluations of so long together, after which its script goes on for so long."""
     parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
@@ -66,6 +72,7 @@ SPEAKS: dict[str, list[Facts]] = {
                         line("", sure=False), wider=line(source_locations.DERIVES).shares)),
                     facts(HOOKED, device="cpu", computing=Sources(40, [  # beside a line that takes as long
                         *line("", 0.5, sure=False).shares, *line(source_locations.DERIVES, 0.4, sure=False).shares])),
+                    facts(HOOKED, device="cpu", computing=Sources(40, [called(source_locations.DERIVES)])),
                     facts(HOOKED, device="cpu", computing=Sources(40, [  # on several lines
                         *line("", 0.5, sure=False).shares,
                         *2 * line(source_locations.ONE_HOT, 0.2, sure=False).shares]))],
@@ -124,6 +131,8 @@ SILENT: dict[str, list[Facts]] = {
                       facts(job=job(60.0, 20.0), between=line("", sure=False)), facts(between=line("")),
                       facts(job=job(60.0, 10.0, 20.0), between=line("", share=0.6))],  # which may be in evaluations
     "costly_line": [facts(HOOKED, device="cpu", computing=line(source_locations.OWN_LOOP)),
+                    *(facts(HOOKED, device="cpu", computing=Sources(40, [called(what)]))
+                      for what in ("", source_locations.ONE_HOT)),
                     facts({"compute": 97.0, "other": 3.0}, device="cpu", computing=line(source_locations.ONE_HOT)),
                     facts(HOOKED, computing=line(source_locations.DERIVES)),
                     facts(HOOKED, device="cpu", computing=line(source_locations.DERIVES, 0.1, sure=False)),  # four

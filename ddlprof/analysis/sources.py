@@ -36,6 +36,7 @@ from ddlprof.model.source_locations import (
     OWN_LOOP,
     PARAMETRIZED,
     PLOT,
+    PRECONDITIONS,
     ROLLOUT,
     START,
     START_ITEMS,
@@ -189,7 +190,7 @@ PASSES = (
 )  # fmt: skip
 """Words of the places in forwards and losses, hooks of packages among them; the next ones of those in loops of
 optimizers, and in all that follows a backward."""
-UPDATES, AFTER_BACKWARD = (UPDATE,), (BETWEEN, STEPPING, UPDATE)
+UPDATES, AFTER_BACKWARD = (UPDATE, PRECONDITIONS), (BETWEEN, STEPPING, UPDATE, PRECONDITIONS)
 
 
 def compute_sources(ranks: Sequence[RankAnalysis], words: tuple[str, ...] = PASSES) -> Sources:

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.switches import python_counts
 from ddlprof.analysis.thresholds import (
     FEW_ROWS,
     FINDING_STEPS,
@@ -14,12 +15,15 @@ from ddlprof.analysis.thresholds import (
     LOOPED_TENSOR_S,
     LOOPED_TENSORS,
 )
+from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.base.units import count, percent
 from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES
-from ddlprof.model.source_locations import BETWEEN
+from ddlprof.model.source_locations import BETWEEN, PRECONDITIONS, UPDATE
 
 _FOREACH_GAIN = 1 / 3
 """The part of an update that its loop takes on processors beyond the operators, which stay the same with `foreach`."""
+_SELDOM = 10
+"""In so many updates matrices are decomposed once; papers that do so name 10 to 100."""
 _OWN_GAIN = 0.5
 """The part of a loop of small operators that is less with lists of tensors."""
 SPARSE_EMBEDDING = (
@@ -58,7 +62,7 @@ def optimizer_loop(facts: Facts) -> Issue | None:
 
 def _own_loop(facts: Facts, update: float, step: float) -> Issue | None:
     """The issue of an optimizer of the script's own, by the samples of the loops that it was in."""
-    loop = next((source for source in facts.updating.shares if source.sure), None)
+    loop = next((source for source in facts.updating.shares if source.sure and source.place.what == UPDATE), None)
     tensors = facts.training.optimizer_tensors or 0
     if loop is None or tensors < LOOPED_TENSORS or update > tensors * LOOPED_TENSOR_S:
         return None
@@ -96,6 +100,28 @@ def gradient_loop(facts: Facts) -> Issue | None:
                  "all gradients at once: torch.nn.utils.clip_grad_norm_(model.parameters(), most), or "
                  "torch._foreach_norm and torch._foreach_mul_ on the list of them, and one .item() for all",
                  facts.steady_steps, gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
+
+
+def preconditioner(facts: Facts) -> Issue | None:
+    """Finds lines of the script that decompose matrices for an update, all such lines together."""
+    step, update, after = facts.mean_s("step"), facts.mean_s("compute_optimizer"), facts.after_backward
+    lines = [(part, each.place.text) for each in after.shares if (part := each.of(PRECONDITIONS))]
+    share = sum(part for part, _ in lines)
+    if not step or not update or not lines or not python_counts(facts):
+        return None
+    if lowest_share(share * after.samples, after.samples) * update < LINE_OF_STEP_SHARE * step:
+        return None
+    gain = update * share * (1 - 1 / _SELDOM)
+    evidence = (
+        f"{percent(share)} of {facts.scale.time(update)} in the update is decomposing or inverting matrices, most at "
+        f"{max(lines)[1]} (of {after.samples} stack samples)"
+    )
+    action = (
+        f"decompose in every {_SELDOM}th update only, or less often, and keep what comes of it until then (the "
+        "precondition frequency of Shampoo, SOAP and K-FAC): they change slowly; see that the loss falls as before"
+    )
+    return Issue("the update decomposes matrices", evidence, action, after.samples, gain / step, gain_s=gain,
+                 about="compute", part="compute_optimizer", severity="warning")  # fmt: skip
 
 
 def dense_embedding(facts: Facts) -> Issue | None:
@@ -157,6 +183,11 @@ RULES = (
          f"{1e6 * LOOPED_TENSOR_S:.0f} µs for each", "with more for each, its operators take the time, not the loop",
          FINDING_STEPS, f"fewer than {LINE_SAMPLES} stack samples were taken, or no loop has a third for certain",
          gradient_loop),
+    Rule("preconditioner", "The update decomposes matrices at a line of the script",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step, for certain at all such lines together, by the stack samples "
+         "after the backward and in the optimizer", "what is decomposed is a mean over many steps, and changes slowly; "
+         "never more than a warning, since an update in between is another one", FINDING_STEPS,
+         f"fewer than {LINE_SAMPLES} stack samples were taken, or the device has enough to do", preconditioner),
     Rule("dense_embedding", "The update goes through all rows of an embedding",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the elements of tables of which a step of all ranks "
          f"looks up less than one row in {FEW_ROWS}; tables of one size count as one",

@@ -36,6 +36,7 @@ from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     CHECKPOINT,
     COLLECT,
+    DECOMPOSES,
     DERIVES,
     DERIVES_EACH,
     EACH,
@@ -50,6 +51,7 @@ from ddlprof.model.source_locations import (
     OWN_LOOP,
     PARAMETRIZED,
     PLOT,
+    PRECONDITIONS,
     SLEEP,
     START_WAITS,
     STEPPING,
@@ -459,7 +461,9 @@ class StackSampler:
             place = next(filter(None, (find(inside) for find in finders)), None)
             calls_module = place is not None and not place.what and any(map(_calls_module, inside.inner))
             return place._replace(what=MODULE) if place is not None and calls_module else place
-        loop = places.find_loop(inside)
+        costly, loop = places.find_costly(inside), places.find_loop(inside)
+        if costly is not None and costly.what == DECOMPOSES:
+            return costly._replace(what=PRECONDITIONS)
         return None if loop is None else loop._replace(what=work if loop.what else STEPPING)
 
     def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:

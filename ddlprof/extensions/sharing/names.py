@@ -49,7 +49,7 @@ _PLACES = frozenset(
         source_locations.START_WAITS,
         source_locations.PARAMETRIZED, source_locations.NETWORK, source_locations.DECOMPOSES, source_locations.DERIVES,
         source_locations.DERIVES_EACH, source_locations.ONE_HOT, source_locations.CONSTANT, source_locations.WRITES,
-        source_locations.JOINS, source_locations.EACH, source_locations.MODULE,
+        source_locations.JOINS, source_locations.EACH, source_locations.MODULE, source_locations.PRECONDITIONS,
         *source_locations.data_work(),
         *source_locations.data_words(),
         *ISSUERS,

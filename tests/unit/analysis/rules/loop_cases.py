@@ -14,6 +14,7 @@ from tests.unit.analysis.rules.made_up import facts
 
 HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "data": 1.0, "other": 2.0}
 ALONE: dict[str, float | None] = HOOKED | {"compute_backward": 18.0}
+UPDATED: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0}
 WHOLE = {"compiled": False, "frozen": False}
 HOT = {"one_hot_share": 0.9, "sparse_share": 0.0, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
 ZEROS = {"sparse_share": 0.9, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
@@ -64,6 +65,11 @@ SPEAKS: dict[str, list[Facts]] = {
                       facts(HOOKED, device="cpu", compiled=False,
                             computing=line(source_locations.MODULE, share=0.5), **HOT),
                       facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **ZEROS)],
+    "preconditioner": [facts(UPDATED, device="cpu",
+                             after_backward=line(source_locations.PRECONDITIONS, 0.5, sure=False)),
+                       facts(UPDATED, device="cpu", after_backward=Sources(40, [
+                           *line(source_locations.UPDATE, 0.4).shares,
+                           *2 * line(source_locations.PRECONDITIONS, 0.3, sure=False).shares]))],
     "new_optimizers": [facts(new_optimizers=1.0), facts(new_optimizers=0.95)],
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
                       for what in (source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.ONE_HOT)),
@@ -125,6 +131,11 @@ SILENT: dict[str, list[Facts]] = {
                       facts(HOOKED, device="cpu", computing=line(""), **ZEROS),  # compiled
                       facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5),
                             **ZEROS | {"forward_flops_per_sample": 1e5})],  # so other work is at the line
+    "preconditioner": [facts(UPDATED, device="cpu"),
+                       facts(UPDATED, device="cpu", after_backward=line(source_locations.UPDATE)),
+                       facts(UPDATED, device="cpu", after_backward=line(source_locations.PRECONDITIONS, 0.1)),
+                       facts(device="cpu", after_backward=line(source_locations.PRECONDITIONS)),
+                       facts(UPDATED, after_backward=line(source_locations.PRECONDITIONS))],  # on a device
     "new_optimizers": [facts(), facts(new_optimizers=0.5)],
     "between_steps": [facts(job=replace(job(60.0, 20.0), evaluations=None, later_phases=1), between=line("")),
                       facts(job=job(60.0, 5.0), between=line("")), facts(job=job(60.0, 20.0)),

@@ -303,6 +303,7 @@ SILENT: dict[str, list[Facts]] = {
                     facts(**ON_CPU, graph_nodes=100, other_cores=0.7)],
     "optimizer_loop": [facts(UPDATING), facts(UPDATING, **OWN_UPDATE | {"updating": Sources(0, [])}),
                        facts(UPDATING, **OWN_UPDATE | {"optimizer_tensors": 10}),
+                       facts(UPDATING, **OWN_UPDATE | {"updating": line(source_locations.PRECONDITIONS)}),
                        facts({"compute": 970.0, "compute_optimizer": 300.0}, **OWN_UPDATE),
                        facts(UPDATING, **LOOPED | {"optimizer_loops": False}), facts(**LOOPED),
                        facts(UPDATING, **LOOPED | {"optimizer": "SGD"}), facts(UPDATING, **LOOPED | {

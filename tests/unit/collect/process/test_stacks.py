@@ -17,23 +17,18 @@ import torch
 from ddlprof.collect.process import stacks
 from ddlprof.collect.process.frames import StackFrame, stack_of_thread
 from ddlprof.collect.process.moments import Where, compute_work, where
-from ddlprof.collect.process.stacks import CodeLocator, StackSampler
+from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.steps.no_grad import NoGradCalls
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     BETWEEN,
     CHECKPOINT,
-    CONSTANT,
-    DECOMPOSES,
-    DERIVES,
-    DERIVES_EACH,
     EACH,
     EVALUATION,
     FORWARD,
     LOGGING,
     LOOP,
-    ONE_HOT,
     OWN_LOOP,
     PARAMETRIZED,
     ROLLOUT,
@@ -426,67 +421,6 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
     (place,) = sampler.of_step(2, 0).compute
     assert place.what == word
     assert place.text.endswith("many" if looped else "forward")
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="the instruction does not tell its columns")
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("svd", DECOMPOSES),
-        ("normal", DECOMPOSES),
-        ("grad", DERIVES),
-        ("gradient", ""),
-        ("each", DERIVES_EACH),
-        ("hot", ONE_HOT),
-        ("cast", ONE_HOT),
-        ("mask", CONSTANT),
-        ("relu", ""),
-    ],
-)
-def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
-    release, begun = threading.Event(), threading.Event()
-
-    class Algebra:
-        def svd(self, create_graph: bool = False) -> None:
-            begun.set()
-            release.wait()
-
-        grad = one_hot = triu = relu = MultivariateNormal = float = svd
-
-    def one_hot() -> Algebra:
-        return Algebra()
-
-    def penalty() -> None:
-        algebra = Algebra()
-        if name == "svd":
-            algebra.svd()
-        elif name == "normal":
-            algebra.MultivariateNormal()
-        elif name == "grad":
-            algebra.grad(create_graph=True)
-        elif name == "gradient":
-            algebra.grad(create_graph=False)
-        elif name == "each":
-            for _ in range(1):
-                algebra.grad()
-        elif name == "hot":
-            algebra.one_hot()
-        elif name == "cast":
-            one_hot().float()
-        elif name == "mask":
-            algebra.triu()
-        else:
-            algebra.relu()
-
-    thread = threading.Thread(target=penalty)
-    thread.start()
-    begun.wait()
-    places = CodeLocator()
-    stack = [frame for frame in stack_of_thread(thread.ident or 0) if frame.code.co_name != "svd"]
-    release.set()
-    thread.join()
-    found = places.find_costly(places.inside(stack, []))
-    assert ("" if found is None else found.what) == word
 
 
 def test_a_line_without_a_loop_counts_as_such(waiting: int) -> None:

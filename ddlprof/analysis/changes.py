@@ -22,6 +22,7 @@ _RESULTS = (
     "peak_process_memory_bytes",
     "tokens_per_sample",
     "padding_share",
+    "ignored_share",
     "batch_bytes",
     "launch_us",
 )

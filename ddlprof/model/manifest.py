@@ -126,6 +126,8 @@ class TrainingFacts:
     """The mean length of a sample of text in the first steps, padding included."""
     padding_share: Shared[float | None] = None
     """The share of these tokens that is padding."""
+    ignored_share: Shared[float | None] = None
+    """The share of the labels of tokens in the first batches that losses leave out (-100); None: no such label."""
     unused_iterations: Shared[int | None] = None
     """The number of iterations looked at in which DDP searched for unused parameters and found none; None: it does not
     search, or has found some."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
@@ -61,6 +63,35 @@ def padding(facts: Facts) -> Issue | None:
     )
     return Issue("most of what is computed is padding" if share > 0.5 else "much of what is computed is padding",
                  evidence, action, facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
+
+
+def ignored_labels(facts: Facts) -> Issue | None:
+    """Finds logits of tokens whose labels the loss leaves out."""
+    share, tokens, step = facts.training.ignored_share, facts.training.tokens_per_sample, facts.mean_s("step")
+    if not share or not tokens or not step or not _computes(facts) or facts.launch_bound:
+        return None
+    fewest = (1 - share / 2) * tokens * (facts.training.batch_per_rank or math.inf)  # else some were left out before
+    passes = [each for each in facts.operators if each.phase in ("forward", "backward")]
+    shapes = [each.shape for each in passes if each.name.endswith("log_softmax") and each.shape[0] >= fewest]
+    rows, columns = max(shapes, key=lambda shape: shape[1], default=(0, 0))
+    head = [each for each in passes if each.kind in ("product", "softmax") and {rows, columns} <= set(each.shape)]
+    flops, moved = sum(each.flops * each.count for each in passes), sum(each.bytes * each.count for each in passes)
+    if not head or not flops or not moved:
+        return None
+    by_flops = sum(each.flops * each.count for each in head) / flops
+    gain = share * min(by_flops, sum(each.bytes * each.count for each in head) / moved) * passes_s(facts)
+    if gain < WARN_SHARE * step:
+        return None
+    evidence = (
+        f"{percent(share)} of the labels are -100, which the loss leaves out; {columns:,} logits are computed for each "
+        f"of {rows:,} tokens all the same"
+    )
+    action = (
+        "choose the tokens that have a label before the last layer: chosen = (labels != -100).flatten(), then "
+        "head(hidden.flatten(0, 1)[chosen]) and labels.flatten()[chosen], where nothing else needs the others' logits"
+    )
+    return Issue("logits are computed where no label is", evidence, action, facts.steady_steps, gain / step,
+                 gain_s=gain, about="compute")  # fmt: skip
 
 
 def anomaly_mode(facts: Facts) -> Issue | None:
@@ -300,6 +331,12 @@ RULES = (
     Rule("padding", "Tokens of padding are computed", f"{percent(WARN_SHARE)} of the step, and {_MOSTLY}",
          "the passes take in proportion to their tokens; the update does not", FINDING_STEPS,
          "no mask and no number of the padding is known, or `launch_bound` speaks", padding),
+    Rule("ignored_labels", "Logits of tokens without a label are computed",
+         f"{percent(WARN_SHARE)} of the step, by the share of labels that are -100 and that of the last layer and the "
+         f"loss in what the passes compute or move, whichever is less; {_MOSTLY}",
+         "the loss leaves these tokens out, and so does backward", FINDING_STEPS,
+         "the operators were not read, the loader gives no such labels beside text of the same shape, the loss gets "
+         "fewer tokens than the batch has, or `launch_bound` speaks", ignored_labels),
     Rule("anomaly_mode", "Autograd's anomaly mode is on",
          f"on at {percent(ANOMALY_SHARE)} of the looks while it computes, and {_MOSTLY}",
          f"it costs at least {1e6 * ANOMALY_NODE_S:.0f} µs for each operator; critical from "

@@ -97,7 +97,7 @@ def _add_input(training: TrainingFacts, probe: ModelInspector) -> None:
     training.repeated_orders = probe.orders.repeated
     training.batch_tensors, training.batch_bytes = probe.parts.tensors, probe.parts.bytes
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
-    training.padding_share = probe.text.padding_share
+    training.padding_share, training.ignored_share = probe.text.padding_share, probe.text.ignored_share
 
 
 def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:

@@ -4,7 +4,7 @@ A batch is text if the first tensor that the model gets is a row of whole number
 mask that the loader gives beside it (`attention_mask`), or by the number that the model's own settings name
 (`config.pad_token_id`). Some masks are 1 for a token, others for padding (`src_key_padding_mask` of torch): padding is
 where the numbers beside the mask are all the same. Values are read only of tensors in the host's memory, so nothing
-waits for a device.
+waits for a device. Labels that losses leave out are those of -100, in numbers of the same shape as the text.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ _IDS = "input_ids"
 _COMPARED_ROWS = 16
 """So many samples tell which value of a mask is padding."""
 _WHOLE = ("torch.int64", "torch.int32")
+_IGNORED = -100
+"""The label that losses of torch leave out."""
+_LABELLED = 4
+"""So many batches are searched for such labels."""
+_MOST_LABELS = 100_000
+"""Larger batches are not."""
 _MOST_TOKENS = 1_000_000
 """Larger batches are not counted: it takes some 10 ms for each of them."""
 
@@ -39,6 +45,8 @@ class TextBatches:
         """Sums of both dimensions: the number of samples is in the first one, but for [time, batch] in the second."""
         self._places = self._padding = 0
         """The places in batches of which the padding is known, and those of them that are padding."""
+        self._labelled = self._labels = self._ignored = 0
+        """The batches that were searched for labels, the labels in them, and those of them that losses leave out."""
         self._loaded: Callable[[], Any] = dead_reference
         """The numbers that the loader gave last, weakly, until the model is called and names its padding."""
 
@@ -64,9 +72,17 @@ class TextBatches:
         """The share of padding; None: not known."""
         return self._padding / self._places if self._places and self.calls else None
 
+    @property
+    def ignored_share(self) -> float | None:
+        """The share of labels that losses leave out; None: not known."""
+        return self._ignored / self._labels if self._ignored and self.calls else None
+
     def loaded(self, batch: Any) -> None:
         """Called with a batch of the loader."""
         self._loaded = dead_reference
+        if self._labelled < _LABELLED:
+            self._labelled += 1
+            self._count_ignored(batch)
         held = batch.data if issubclass(type(batch), UserDict) else batch
         if not issubclass(type(held), dict):
             return
@@ -101,6 +117,18 @@ class TextBatches:
         for row in values:
             self._places += len(row)
             self._padding += row.count(padding)
+
+    def _count_ignored(self, batch: Any) -> None:
+        with no_torch_function():
+            tensors = [each for each in arguments_tensors((batch,)) if each.is_cpu and is_text(each)]
+            sizes = [int(each.shape[0]) * int(each.shape[1]) for each in tensors]
+            pairs = [each for each in tensors if sum(each.shape == other.shape for other in tensors) > 1]
+            rows = [each.tolist() for each in pairs] if sum(sizes) <= _MOST_LABELS else []
+        found = [[number for row in each for number in row if number < 0] for each in rows]
+        labels = [each for each in found if each and each.count(_IGNORED) == len(each)]
+        if rows:
+            self._labels += max(sizes)
+            self._ignored += len(labels[0]) if len(labels) == 1 else 0
 
 
 def is_text(tensor: Any) -> bool:

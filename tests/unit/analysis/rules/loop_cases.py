@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.model import source_locations
+from ddlprof.model.operators import Operator
 from ddlprof.model.source_locations import SourceLocation
 from tests.unit.analysis.rules.made_up import facts
 
@@ -29,6 +31,14 @@ def called(what: str) -> SourceShare:
     """A line like this, most of it in a module that it calls."""
     kinds = {source_locations.MODULE: 0.25, what: 0.1}
     return SourceShare(SourceLocation("train.py:9 penalty", what), 0.35, False, kinds)
+
+
+def labelled(rows: int = 384, ignored: float = 0.9, columns: int = 2500) -> dict[str, Any]:
+    """Of 8 samples of 48 tokens so many get logits; a layer beside it has half as many operations and bytes."""
+    head = Operator("product", "forward", "mm", "fp32", (1, rows, columns, 64), 1e8, 1e6, 1.0, 1.0, grows=1)
+    loss = Operator("softmax", "forward", "log_softmax", "fp32", (rows, columns), 0.0, 1e6, 1.0, 1.0, grows=0)
+    other = Operator("product", "forward", "mm", "fp32", (1, 384, 64, 64), 5e7, 1e6, 1.0, 1.0, grows=1)
+    return {"ignored_share": ignored, "tokens_per_sample": 48.0, "batch_per_rank": 8, "operators": (head, loss, other)}
 
 
 def job(wall_s: float, idle_s: float, evaluation_s: float = 0.0) -> JobTime:
@@ -65,6 +75,7 @@ SPEAKS: dict[str, list[Facts]] = {
                       facts(HOOKED, device="cpu", compiled=False,
                             computing=line(source_locations.MODULE, share=0.5), **HOT),
                       facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **ZEROS)],
+    "ignored_labels": [facts(UPDATED, **labelled()), facts(UPDATED, **labelled(376))],  # shifted by one
     "preconditioner": [facts(UPDATED, device="cpu",
                              after_backward=line(source_locations.PRECONDITIONS, 0.5, sure=False)),
                        facts(UPDATED, device="cpu", after_backward=Sources(40, [
@@ -131,6 +142,11 @@ SILENT: dict[str, list[Facts]] = {
                       facts(HOOKED, device="cpu", computing=line(""), **ZEROS),  # compiled
                       facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5),
                             **ZEROS | {"forward_flops_per_sample": 1e5})],  # so other work is at the line
+    "ignored_labels": [facts(UPDATED, **labelled(40)), facts(UPDATED, **labelled(ignored=0.1)),
+                       facts(UPDATED, **labelled() | {"operators": ()}), facts(UPDATED, **labelled(), lag_share=0.01),
+                       facts(UPDATED, **labelled() | {"operators": labelled()["operators"][2:]}),
+                       *(facts(UPDATED, **labelled() | {name: None})
+                         for name in ("ignored_share", "tokens_per_sample", "batch_per_rank"))],
     "preconditioner": [facts(UPDATED, device="cpu"),
                        facts(UPDATED, device="cpu", after_backward=line(source_locations.UPDATE)),
                        facts(UPDATED, device="cpu", after_backward=line(source_locations.PRECONDITIONS, 0.1)),

@@ -51,6 +51,27 @@ def test_the_batch_may_be_the_second_dimension() -> None:
     assert seen(None, words).tokens_per_sample(None) == 20
 
 
+LABELS = torch.tensor([[-100, 6, -100, -100], [-100, -100, -100, 3]])
+
+
+@pytest.mark.parametrize("batch", [(IDS, LABELS), {"input_ids": IDS, "labels": LABELS}, [{"x": IDS, "y": LABELS}]])
+def test_labels_that_losses_leave_out_are_counted(batch: Any) -> None:
+    text = seen(batch, IDS)
+    assert text.ignored_share == 0.75
+    text.loaded((IDS, IDS))
+    assert text.ignored_share == 0.375  # beside a batch in which each has one
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [None, IDS, (IDS, IDS), (IDS, LABELS[:, :3]), (IDS, LABELS.float()), (IDS, LABELS - 1), (IDS, LABELS, LABELS),
+     (IDS, torch.tensor([[-100, -7, 3, 3], [1, 2, 3, 3]]))],
+)  # fmt: skip
+def test_other_numbers_are_no_such_labels(batch: Any) -> None:
+    assert seen(batch, IDS).ignored_share is None
+    assert seen((IDS, LABELS)).ignored_share is None  # the model gets no text
+
+
 @pytest.mark.parametrize("kind", [dict, UserDict])
 def test_a_mask_tells_padding(kind: type[Any]) -> None:
     mask = (IDS != 0).long()

@@ -7,7 +7,8 @@ compute beside it. `--keep` names a folder for the runs: one that it holds alrea
 
 The cause is named if the finding that the verdict acts on, or one of the next three, which a card shows too, speaks of
 it; the cure if that finding proposes it. Harmful is a card that acts on another cause, or proposes what makes it worse.
-A script that says that its fault is absent, such as a type that this processor lacks, is not judged.
+A script that says that its fault is absent, such as a type that this processor lacks, is not judged, nor one that
+asks for a package that is not installed.
 
 The forms of a pair differ if all of their own clocks say so, by more than `SAME`: those of the runs and, where these
 are close, of `ALONE` runs of each form without ddlprof, in turn.
@@ -52,6 +53,7 @@ SAME = 0.05
 DOUBTFUL = 0.2
 """Forms whose clocks differ by less in the runs are run again."""
 ALONE = 2
+MISSING = re.compile(r"^ModuleNotFoundError: No module named '(\S+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,13 @@ class Run:
 
     @cached_property
     def own(self) -> dict[str, Any]:
-        """What the script's own clock says: of the slowest rank, if each has one; empty if it says nothing."""
+        """What the script's own clock says: of the slowest rank, if each has one; empty if it says nothing. A library
+        that is not installed counts as an absent fault."""
         log = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
         said = [json.loads(text) for text in re.findall(r"^OWN (\{.*\})$", log, re.MULTILINE)]
+        lacks = {"absent": each[1]} if (each := MISSING.search(log)) else {}
         ranks = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.folder.glob("truth.*"))]
-        return max([*said, *ranks], key=lambda each: each["step_ms"], default={})
+        return max([*said, *ranks], key=lambda each: each["step_ms"], default=lacks)
 
     def seconds(self, where: str) -> float | None:
         """The time of a step: of the typical one, or of the whole job divided by its steps."""

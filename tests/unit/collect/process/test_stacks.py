@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ddlprof.collect.process import stacks
-from ddlprof.collect.process.frames import StackFrame, stack_of_thread
+from ddlprof.collect.process.frames import StackFrame
 from ddlprof.collect.process.moments import Where, compute_work, where
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.steps.no_grad import NoGradCalls

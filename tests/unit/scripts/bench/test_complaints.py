@@ -100,6 +100,15 @@ def test_a_script_whose_fault_is_absent_is_not_judged(tmp_path: Path) -> None:
     assert (judged.cause, judged.harmful, judged.faster) == (None, None, None)
 
 
+def test_nor_is_one_that_lacks_a_package(tmp_path: Path) -> None:
+    fault = run(tmp_path / "fault", [])
+    log = "Traceback\nModuleNotFoundError: No module named 'tokenizers'\n"
+    (fault.folder / "log").write_text(log, encoding="utf-8")
+    judged = judge(CASE, fault, fault)
+    assert fault.own == {"absent": "tokenizers"}
+    assert (judged.cause, judged.harmful, judged.faster) == (None, None, None)
+
+
 def test_what_no_line_expects_is_left_to_a_human(tmp_path: Path) -> None:
     judged = judge(Case(Path("script.py")), run(tmp_path, [NAMED]), None)
     assert (judged.cause, judged.cure, judged.harmful) == (None, None, None)

@@ -260,11 +260,9 @@ class _Votes:
         self._lines[wider].add(place.text)
 
     def ordered(self) -> Iterator[tuple[str, str, float]]:
-        """Text, kind of work and time of each, the longest first. A kind is told if a third of the time has it, that it
-        calls a module where no other has."""
+        """Text, kind of work and time of each, the longest first. A kind is told if a third of the time has it."""
         for text, time in sorted(self._time.items(), key=lambda each: -each[1]):
-            kinds = sorted(self._kinds[text].most_common(), key=lambda each: each[0] == MODULE)
-            told = ((what, n) for what, n in kinds if what)
+            told = ((what, n) for what, n in self._kinds[text].most_common() if what)
             what = next((what for what, n in told if n >= LINE_SHARE * 1000 * time), "")
             yield _lines(text, self._lines[text]), what, time
 

@@ -211,8 +211,10 @@ def new_optimizers(facts: Facts) -> Issue | None:
 
 def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) -> Issue | None:
     """Finds such a line in forwards and losses: a hook of a package, or what backward goes through too. `wider`: or the
-    function around it, for which a third of its time is of this kind."""
-    places = [*facts.computing.shares, *(facts.computing.wider if wider else ())]
+    function around it, if half of its time or more is of this kind."""
+    of_kind = sum(each.of(what) for each in facts.computing.shares)
+    around = [each for each in facts.computing.wider if wider and 2 * of_kind >= each.share]
+    places = [*facts.computing.shares, *around]
     line = next((each for each in places if each.sure and each.place.what == what), None)
     return _at_line_of_passes(facts, title, line, line.share if line is not None else 0.0)
 

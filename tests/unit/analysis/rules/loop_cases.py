@@ -85,8 +85,10 @@ SPEAKS: dict[str, list[Facts]] = {
     "costly_line": [*(facts(HOOKED, device="cpu", computing=line(what))
                       for what in (source_locations.DECOMPOSES, source_locations.DERIVES, source_locations.ONE_HOT)),
                     facts({"compute": 97.0, "other": 3.0}, device="cpu", computing=line(source_locations.DERIVES_EACH)),
-                    facts(HOOKED, device="cpu", computing=replace(
-                        line("", sure=False), wider=line(source_locations.DERIVES).shares)),
+                    *(facts(HOOKED, device="cpu", computing=Sources(40, [
+                        *line(source_locations.DERIVES, share, sure=False).shares,
+                        *line("", 0.9 - share, sure=False).shares], line(source_locations.DERIVES).shares))
+                      for share in (0.5, 0.4)),
                     facts(HOOKED, device="cpu", computing=Sources(40, [  # beside a line that takes as long
                         *line("", 0.5, sure=False).shares, *line(source_locations.DERIVES, 0.4, sure=False).shares])),
                     facts(HOOKED, device="cpu", computing=Sources(40, [called(source_locations.DERIVES)])),

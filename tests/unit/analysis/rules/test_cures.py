@@ -54,6 +54,8 @@ from tests.unit.analysis.rules.test_rules import (
         ("few_threads", facts(**ON_CPU, graph_nodes=100), 97 * 7 / 8),
         ("recomputation", facts(**CHECKPOINTED), 97 / 4),
         ("ignored_labels", SPEAKS["ignored_labels"][0], 0.9 * 2 / 3 * 67),
+        ("costly_line", SPEAKS["costly_line"][4], 0.9 * 97),  # half of the function and more
+        ("costly_line", SPEAKS["costly_line"][5], 0.4 * 97),  # less of it: the line alone
         ("preconditioner", SPEAKS["preconditioner"][0], 0.5 * 0.9 * 30),
         ("gradient_loop", facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.8)), 12),
         ("half_precision", facts(UPDATING, **HALF), 33.5),

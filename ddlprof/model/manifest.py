@@ -70,8 +70,6 @@ class ModelFacts:
     """The share of the operations by a matrix without gradients that is zero but for `SPARSE_NONZERO`."""
     sparse_nonzero: Shared[float | None] = None
     """The largest share of the numbers of such a matrix that are not zero."""
-    one_hot_share: Shared[float | None] = None
-    """The share of the operations by one-hot vectors, which may be made anew for each step."""
     frozen: Shared[bool | None] = None
     """Whether some of forward is for weights that are not trained: frozen parameters, or a teacher."""
 

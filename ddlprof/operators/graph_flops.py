@@ -187,8 +187,6 @@ class GraphFlops:
         """FLOPs of products with a matrix that needs no gradient and is zero but for `SPARSE_NONZERO` at most."""
         self.nonzero = 0.0
         """The largest share of the numbers of such a matrix that are not zero."""
-        self.one_hot = 0
-        """FLOPs of products with one-hot vectors that need no gradient."""
         self.unknown = 0
         """Operations whose contents or sizes are not known. If there are any, the totals are lower bounds."""
         self._zeros: list[weakref.ref[Any]] = []  # such matrices, which may fill later
@@ -248,11 +246,7 @@ class GraphFlops:
     @property
     def sparse_share(self) -> float | None:
         """The part of all FLOPs that is of such products; None: not known."""
-        return self.share_of_all(self.sparse)
-
-    def share_of_all(self, flops: int) -> float | None:
-        """The part of all FLOPs that these are; None: not known."""
-        return None if self._hidden or not self.forward else flops / (self.forward + self.backward)
+        return None if self._hidden or not self.forward else self.sparse / (self.forward + self.backward)
 
     def of_weights_in_microbatch(self) -> dict[int, float]:
         """Mean FLOPs of forward of a micro-batch by the `id` of the parameter."""
@@ -323,8 +317,6 @@ class GraphFlops:
                     self.sparse += work.forward + work.backward
                     self.nonzero = max(self.nonzero, share)
                     self._zeros.append(weakref.ref(slot.data))
-                    if position == operands.left and engine.is_one_hot(slot.data, _MOST_NUMBERS):
-                        self.one_hot += work.forward + work.backward
         self._zeros_ns += self._clock() - begin
 
     def look_at_zeros(self) -> None:

@@ -152,18 +152,6 @@ def nonzero_share(tensor: Any, fewest: int, most: int) -> float | None:
         return int(seen.count_nonzero()) / int(seen.numel())
 
 
-def is_one_hot(tensor: Any, most: int) -> bool:
-    """Whether each row of a tensor is a one among zeros, by at most `most` of its numbers."""
-    with no_torch_function():
-        tensor = tensor.detach()
-        if not in_one_piece(tensor):
-            return False
-        rows = tensor.view(-1, tensor.shape[-1])
-        rows = rows[:: -(-tensor.numel() // most)]
-        ones = rows.eq(1).sum(1)
-        return bool(ones.eq(1).all()) and int(rows.count_nonzero()) == int(rows.shape[0])
-
-
 def function_modes(torch: Any) -> Callable[[], int] | None:
     """A function that returns the number of active function modes; None in another torch. Without such a mode, nothing
     intercepts what is done with a tensor of torch's own class."""

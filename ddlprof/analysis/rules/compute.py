@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.line_advice import AT_ANY_LINE, SPARSE_MATRIX
+from ddlprof.analysis.rules.line_advice import SPARSE_MATRIX
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s
 from ddlprof.analysis.thresholds import (
@@ -39,7 +39,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, either, gib, listed, percent
 from ddlprof.model.amounts import SPARSE_NONZERO
 from ddlprof.model.operators import ALIGNED_ELEMENTS, UNALIGNED_SLOWER, padded, unaligned_sizes
-from ddlprof.model.source_locations import EACH, LOOP, ONE_HOT, OWN_LOOP
+from ddlprof.model.source_locations import EACH, LOOP, OWN_LOOP
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -218,10 +218,8 @@ def python_loop(facts: Facts) -> Issue | None:
 
 
 def zero_products(facts: Facts) -> Issue | None:
-    """Finds products with a matrix of almost only zeros, or with one-hot vectors."""
+    """Finds products with a matrix of almost only zeros."""
     share, nonzero, step = facts.model.sparse_share, facts.model.sparse_nonzero, facts.mean_s("step")
-    if one_hot := (facts.model.one_hot_share or 0.0) >= (share or 0.0):
-        share, nonzero = facts.model.one_hot_share, 0.0
     line = facts.computing.unknown
     if not share or nonzero is None or line is None or not step or facts.device != "cpu" or facts.model.compiled:
         return None
@@ -230,14 +228,13 @@ def zero_products(facts: Facts) -> Issue | None:
     gain = min(most, passes_s(facts) * min(share, line.share) * (1 - SPARSE_SLOWER * nonzero))
     if share < _COMPUTES_SHARE or gain < WARN_SHARE * step:
         return None
-    by = "one-hot vectors" if one_hot else f"a matrix without gradients of which {percent(nonzero)} are not zero"
     evidence = (
-        f"{percent(share)} of the operations of forward and backward multiply by {by}; {percent(line.share)} of "
-        f"forward and loss is at {line.place.text} (of {facts.computing.samples} stack samples)"
+        f"{percent(share)} of the operations of forward and backward multiply by a matrix without gradients of which "
+        f"{percent(nonzero)} are not zero; {percent(line.share)} of forward and loss is at {line.place.text} (of "
+        f"{facts.computing.samples} stack samples)"
     )
-    action = AT_ANY_LINE[ONE_HOT][1] if one_hot else SPARSE_MATRIX
-    return Issue("computing multiplies by zeros", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
-                 about="compute")  # fmt: skip
+    return Issue("computing multiplies by zeros", evidence, SPARSE_MATRIX, facts.steady_steps, gain / step,
+                 gain_s=gain, about="compute")  # fmt: skip
 
 
 def batch_size(facts: Facts) -> Issue | None:
@@ -453,10 +450,10 @@ RULES = (
          "a loop over layers has few nodes for each, one over samples or time steps has many; backward goes through "
          "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
-    Rule("zero_products", "Products are with a matrix of almost only zeros, or with one-hot vectors",
+    Rule("zero_products", "Products are with a matrix of almost only zeros",
          f"{percent(WARN_SHARE)} of the step to gain, {percent(_COMPUTES_SHARE)} of the operations with a matrix "
          f"without gradients of which {percent(SPARSE_NONZERO)} or less are not zero, and a line with a third of the "
-         "stack samples of forwards and losses for certain; one-hot vectors also where they are made for each step",
+         "stack samples of forwards and losses for certain",
          f"on a processor a number of a sparse matrix took 16 to {SPARSE_SLOWER} times as long as one of a dense one",
          FINDING_STEPS, "the graph was not read, the job trains on a device, or `costly_line` knows the line",
          zero_products),

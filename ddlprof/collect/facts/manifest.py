@@ -133,7 +133,6 @@ def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:
         manifest.model.backward_flops_per_sample = probe.counted[1] / batch
         manifest.model.recomputed_flops_per_sample = (probe.recomputed or 0.0) / batch
         manifest.model.sparse_share, manifest.model.sparse_nonzero = probe.flops.sparse_share, probe.flops.nonzero
-        manifest.model.one_hot_share = probe.flops.share_of_all(probe.flops.one_hot)
 
 
 _TOO_LITTLE = (

@@ -205,17 +205,6 @@ def test_a_matrix_that_is_made_for_each_step_is_none_of_zeros() -> None:
     assert count.sparse_share == 0.0
 
 
-def test_one_hot_vectors_are_told_where_they_are_made_for_each_step() -> None:
-    words = nn.functional.one_hot(torch.arange(200) % 150, 200).float()
-    layer = nn.Linear(200, 16, bias=False)
-    for matrix, share in ((words, 1.0), (words * 2, 0.0), (words.roll(1, 0).index_fill(0, torch.tensor([3]), 0), 0.0)):
-        for rows in (matrix, matrix.view(4, 50, 200)):
-            count = backward(layer(rows).sum())
-            count.look_at_zeros()
-            assert count.share_of_all(count.one_hot) == share
-    assert count.sparse_share == 0.0
-
-
 def test_a_matrix_that_fills_later_is_none_of_zeros() -> None:
     bank, weight = torch.zeros(200, 200), nn.Parameter(torch.ones(200, 16))
     count = backward((bank @ weight).sum())

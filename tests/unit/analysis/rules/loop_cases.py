@@ -18,7 +18,6 @@ HOOKED: dict[str, float | None] = {"compute": 97.0, "compute_forward": 60.0, "da
 ALONE: dict[str, float | None] = HOOKED | {"compute_backward": 18.0}
 UPDATED: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0}
 WHOLE = {"compiled": False, "frozen": False}
-HOT = {"one_hot_share": 0.9, "sparse_share": 0.0, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
 ZEROS = {"sparse_share": 0.9, "sparse_nonzero": 0.002, "forward_flops_per_sample": 1e8}
 PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 
@@ -71,9 +70,8 @@ SPEAKS: dict[str, list[Facts]] = {
                       SourceShare(SourceLocation("net.py:3 f", "" if n == 3 else source_locations.CONSTANT), 0.2, False)
                       for n in range(5)]))],
     "forward_alone": [facts(ALONE, device="cpu", **WHOLE, computing=line("", share=0.5))],
-    "zero_products": [facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **HOT),
-                      facts(HOOKED, device="cpu", compiled=False,
-                            computing=line(source_locations.MODULE, share=0.5), **HOT),
+    "zero_products": [facts(HOOKED, device="cpu", compiled=False,
+                            computing=line(source_locations.MODULE, share=0.5), **ZEROS),
                       facts(HOOKED, device="cpu", compiled=False, computing=line("", share=0.5), **ZEROS)],
     "ignored_labels": [facts(UPDATED, **labelled()), facts(UPDATED, **labelled(376))],  # shifted by one
     "preconditioner": [facts(UPDATED, device="cpu",

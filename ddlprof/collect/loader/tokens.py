@@ -2,9 +2,10 @@
 
 A batch is text if the first tensor that the model gets is a row of whole numbers for each sample. Padding is told by a
 mask that the loader gives beside it (`attention_mask`), or by the number that the model's own settings name
-(`config.pad_token_id`). Some masks are 1 for a token, others for padding (`src_key_padding_mask` of torch): padding is
-where the numbers beside the mask are all the same. Values are read only of tensors in the host's memory, so nothing
-waits for a device. Labels that losses leave out are those of -100, in numbers of the same shape as the text.
+(`config.pad_token_id`). Some masks are 1 for a token, others for padding (`src_key_padding_mask` of torch), or tell a
+prompt from its answer: padding is where the numbers beside the mask are all the same. Values are read only of tensors
+in the host's memory, so nothing waits for a device. Labels that losses leave out are those of -100, in numbers of the
+same shape as the text.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import weakref
 from collections import UserDict
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import compress
+from operator import ne, not_
 from typing import Any
 
 from ddlprof.base.guarded import dead_reference
@@ -24,10 +26,12 @@ MASKS = (_ATTENTION, "padding_mask", "mask")
 """Names of masks; the first is 1 for a token and 0 for padding wherever it is used."""
 _IDS = "input_ids"
 _COMPARED_ROWS = 16
-"""So many samples tell which value of a mask is padding."""
+"""So many samples at most tell which value of a mask is padding."""
+_COMPARED_PLACES = 20_000
+"""They have no more places than that together."""
 _WHOLE = ("torch.int64", "torch.int32")
 _IGNORED = -100
-"""The label that losses of torch leave out."""
+"""The label that losses of torch leave out (`ignore_index`): where it stands there may be text."""
 _LABELLED = 4
 """So many batches are searched for such labels."""
 _MOST_LABELS = 100_000
@@ -88,7 +92,8 @@ class TextBatches:
             return
         name = next((name for name in MASKS if _rows(dict.get(held, name)) is not None), None)
         if name is not None:
-            self._count(dict.get(held, name), _padding_in(held, name))
+            marks = _values(dict.get(held, name))
+            self._count(marks, _padding_in(held, name, marks))
         elif (numbers := _rows(dict.get(held, _IDS))) is not None:
             self._loaded = weakref.ref(numbers)
 
@@ -105,16 +110,10 @@ class TextBatches:
         numbers, self._loaded = self._loaded(), dead_reference
         padding = _padding_of(module)
         if numbers is not None and padding is not None:
-            self._count(numbers, padding)
+            self._count(_values(numbers), padding)
 
-    def _count(self, rows: Any, padding: int | None) -> None:
-        """Counts by plain numbers: operations of torch would be seen by modes of the script's."""
-        if padding is None:
-            return
-        with no_torch_function():
-            samples, length = map(int, rows.shape)
-            values = rows.tolist() if rows.is_cpu and samples * length <= _MOST_TOKENS else []
-        for row in values:
+    def _count(self, values: list[list[Any]], padding: int | None) -> None:
+        for row in values if padding is not None else []:
             self._places += len(row)
             self._padding += row.count(padding)
 
@@ -149,25 +148,39 @@ def _rows(value: Any) -> Any:
         return value if len(value.shape) == 2 and value.shape[1] > 1 else None
 
 
-def _padding_in(batch: dict[str, Any], name: str) -> int | None:
-    """The value of a mask of the batch that stands for padding, by the numbers beside it; None: not known."""
-    mask = batch[name]
-    texts = [each for each in (dict.get(batch, _IDS), *dict.values(batch)) if each is not mask and _is_tensor(each)]
+def _values(rows: Any) -> list[list[Any]]:
+    """Plain numbers, as operations of torch would be seen by modes of the script's; none of a large batch."""
     with no_torch_function():
-        texts = [each for each in texts if each.is_cpu and each.shape == mask.shape and str(each.dtype) in _WHOLE]
-        few = mask.is_cpu and mask.shape[0] * mask.shape[1] <= _MOST_TOKENS
-        rows = mask.tolist()[:_COMPARED_ROWS] if few else []
-        at_ends = all(sum(mark != after for mark, after in pairwise(row)) <= 1 for row in rows)
-        for text in texts if few and at_ends else []:
-            found: tuple[set[int], set[int]] = set(), set()  # the numbers where the mask is 0, and elsewhere
-            for numbers, marks in zip(text.tolist(), rows, strict=False):
-                for number, mark in zip(numbers, marks, strict=True):
-                    found[mark != 0].add(number)
-            if (len(found[0]) > 1) != (len(found[1]) > 1):
-                return int(len(found[0]) > 1)
-        if name == _ATTENTION:
-            return 0
-        return 0 if at_ends and str(mask.dtype) != "torch.bool" else None  # words that are left out are no padding
+        values: list[list[Any]] = rows.tolist() if rows.is_cpu and rows.numel() <= _MOST_TOKENS else []
+    return values
+
+
+def _padding_in(batch: dict[str, Any], name: str, marks: list[list[Any]]) -> int | None:
+    """The value of a mask of the batch that stands for padding, by the numbers beside it; None: not known."""
+    mask: Any = dict.get(batch, name)
+    texts = [each for each in (dict.get(batch, _IDS), *dict.values(batch)) if each is not mask and _is_tensor(each)]
+    rows = marks[: min(_COMPARED_ROWS, _COMPARED_PLACES // len(marks[0]))] if marks else []
+    if rows and all(sum(map(ne, row, row[1:])) <= 1 for row in rows):  # at the ends
+        with no_torch_function():
+            texts = [each for each in texts if each.is_cpu and each.shape == mask.shape and str(each.dtype) in _WHOLE]
+        for text in texts:
+            several = _several(_values(text), rows)
+            if all(several):  # text on both sides, such as a prompt and its answer
+                return None
+            if any(several):
+                return int(several[0])
+    return 0 if name == _ATTENTION else None
+
+
+def _several(values: list[list[int]], rows: list[list[Any]]) -> tuple[bool, bool]:
+    """Whether there are several numbers where a mask is 0, and elsewhere."""
+    found: tuple[set[int], set[int]] = set(), set()
+    for numbers, marks in zip(values, rows, strict=False):
+        if _IGNORED in numbers:
+            return False, False
+        found[0].update(compress(numbers, map(not_, marks)))
+        found[1].update(compress(numbers, marks))
+    return len(found[0]) > 1, len(found[1]) > 1
 
 
 def _padding_of(module: Any) -> int | None:

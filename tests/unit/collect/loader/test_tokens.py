@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlprof.collect.loader.tokens import TextBatches
@@ -88,12 +88,64 @@ def test_a_mask_may_be_one_where_padding_is() -> None:
             for mask in (padding, ~padding, padding.long(), (~padding).long()):
                 assert seen({**numbers, name: mask}, ids).padding_share == 5 / 12
     assert seen({"mask": padding}, ids).padding_share is None  # no numbers tell
-    assert seen({"mask": (~padding).long()}, ids).padding_share == 5 / 12
+    assert seen({"mask": (~padding).long()}, ids).padding_share is None
     masked = torch.tensor([[5, 3, 7, 8], [5, 6, 3, 8], [9, 3, 7, 3]])
     for mask in (masked == 3, (masked == 3).long()):  # words to be guessed
         assert seen({"input_ids": masked, "mask": mask}, masked).padding_share is None
     full = torch.arange(4).expand(3, 4)
     assert seen({"input_ids": full, "mask": torch.zeros(3, 4, dtype=torch.bool)}, full).padding_share == 0
+
+
+@pytest.mark.parametrize("name", ["mask", "attention_mask"])
+def test_where_there_is_text_on_both_sides_of_a_mask_there_is_no_padding(name: str) -> None:
+    ids = torch.tensor([[5, 6, 7, 8], [9, 6, 5, 8]])
+    answer = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 1]])
+    targets = {"labels": torch.where(answer == 1, ids, -100)}
+    for batch in (
+        {"input_ids": ids},
+        {"words": ids, **targets},
+        {**targets, "words": ids},
+        {"input_ids": ids, **targets},
+    ):
+        for mask in (answer, 1 - answer, answer.bool()):
+            assert seen({**batch, name: mask}, ids).padding_share is None
+    assert seen({**targets, "mask": answer}, ids).padding_share is None
+
+
+def test_no_more_is_read_than_tells_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    original = Tensor.tolist
+
+    def tolist(tensor: Tensor) -> Any:
+        read.append(tensor)
+        return original(tensor)
+
+    monkeypatch.setattr(Tensor, "tolist", tolist)
+    mask = (IDS != 0).long()
+    batch = {"kinds": IDS + 1, "labels": IDS + 2, "input_ids": IDS, "mask": mask}
+    assert seen(batch, IDS).padding_share == 0.5
+    assert [id(each) for each in read] == [id(mask), id(IDS)]
+
+
+def test_the_marks_of_long_samples_are_compared_with_nothing() -> None:
+    for length, share in ((20_000, 0.5), (20_001, None)):
+        ids = torch.arange(length).repeat(3, 1)
+        ids[:, length // 2 :] = 0
+        mask = ids == 0
+        mask[:, 0] = False
+        text = seen({"input_ids": ids, "mask": mask}, ids)
+        assert text.padding_share == share
+        assert seen({"input_ids": ids, "attention_mask": (~mask).long()}, ids).padding_share == pytest.approx(
+            0.5, rel=1e-3
+        )
+
+
+def test_a_batch_of_the_scripts_own_class_is_asked_for_nothing() -> None:
+    class Batch(dict[str, Tensor]):
+        def __getitem__(self, name: str) -> Tensor:
+            raise AssertionError(name)
+
+    assert seen(Batch(input_ids=IDS, attention_mask=(IDS != 0).long()), IDS).padding_share == 0.5
 
 
 def test_the_models_settings_tell_padding() -> None:

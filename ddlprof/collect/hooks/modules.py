@@ -52,6 +52,8 @@ _EVALUATED_AGAIN = 10
 """`eval()` of a module begins another search only after so many times the updates that there were at the last one."""
 _MOST_ASKED = 50
 """The most modules that are looked at to find the one that an optimizer trains."""
+_PLAIN_FORWARDS = 16
+"""After so many forwards without torch.vmap, none with it is expected any more."""
 _MOST_SIZES = 32
 """After so many pairs of mode and batch size, the calls of a module are told apart by the mode alone."""
 
@@ -70,7 +72,7 @@ class OuterModules:
         self.is_dynamo_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
         self.is_tracing: Callable[[], bool] = tracing(torch)
         self.is_mapped: Callable[[], bool] = mapped(torch)
-        self._was_mapped = False
+        self._until_plain = 0  # so many forwards without torch.vmap until the samples are read from the first dimension
         self.is_grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self.recorder = recorder
         self.look = fail_open(look, recorder)
@@ -253,8 +255,9 @@ class OuterModules:
         learning = self.searching or self._samples.is_learned
         if learning:
             payload.value = self._samples.begin(module, args, kwargs, payload.value, learn=self.searching)
+        self._until_plain = max(self._until_plain - 1, 0)
         if self.is_mapped():  # its tensors do not show the dimension of the batch
-            payload.value, self._was_mapped = None, True
+            payload.value, self._until_plain = None, _PLAIN_FORWARDS
         first = self.recorder.boundaries <= FIRST_STEPS
         if first or self.searching or not learning:
             self._trains(module)
@@ -263,7 +266,7 @@ class OuterModules:
         elif self.count is not None:
             fail_open(self.count, self.recorder)((*args, *kwargs.values()))
         else:
-            self.is_settled = not learning and not self._was_mapped
+            self.is_settled = not learning and not self._until_plain
 
     def over(self, made: Any) -> None:
         """Called at the end of a forward for which `look_closely` was called, with what it returns."""

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import torch
 from torch import nn
 
-from ddlprof.collect.hooks.modules import NoGradModules
+from ddlprof.collect.hooks.modules import NoGradModules, OuterModules
 from ddlprof.collect.steps.no_grad import Read
 
 
@@ -41,3 +44,23 @@ def test_the_first_thing_read_before_the_next_forward_counts() -> None:
     frozen.called(module, [torch.ones(3, 4)])
     frozen.reads(0, is_fraction=False)
     assert other.read is Read.COUNT
+
+
+def test_one_forward_under_vmap_is_soon_forgotten() -> None:
+    recorder: Any = SimpleNamespace(boundaries=100)
+    payload: Any = SimpleNamespace()
+    outer, module = OuterModules(torch, recorder, lambda *_: None), nn.Linear(4, 4)
+
+    def forwards(number: int, mapped: bool = False) -> None:
+        outer.is_mapped = lambda: mapped
+        for _ in range(number):
+            outer.look_closely(module, (torch.ones(2, 4),), {}, payload, grad=True)
+
+    forwards(1)
+    assert (payload.value, outer.is_settled) == (2, True)
+    forwards(1, mapped=True)
+    assert (payload.value, outer.is_settled) == (None, False)
+    forwards(8)
+    assert (payload.value, outer.is_settled) == (2, False)
+    forwards(8)
+    assert outer.is_settled

@@ -11,7 +11,16 @@ from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, fun
 from ddlprof.analysis.thresholds import LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import DATA_CALLER, NESTED, TENSOR, SourceLocation, in_data
+from ddlprof.model.source_locations import (
+    DATA_CALLER,
+    LOCKS,
+    NESTED,
+    PER_SAMPLE,
+    TENSOR,
+    TURNS,
+    SourceLocation,
+    in_data,
+)
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
@@ -25,6 +34,10 @@ _SEEN_SHARE = 0.25
 
 
 _UNKNOWN = (in_data(""), in_data(TENSOR))
+_EASILY_SEEN = (*_UNKNOWN, in_data(PER_SAMPLE))
+_IN_TURNS = (in_data(LOCKS), in_data(TURNS))
+_BY_ITSELF = (*_IN_TURNS, in_data(NESTED))
+"""What is told with a third, beside lines that looks fall on more easily."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +54,13 @@ class DataLines:
 
     @property
     def main(self) -> SourceShare | None:
-        """The place with most of the time, if that is sure: a line, or the line that called it, or a function; a chain
-        of data sets that surely has a third, beside the joining of samples, at which looks fall more easily."""
-        chains = (each for each in self.inner.shares if each.sure and each.place.what == in_data(NESTED))
-        if chain := next(chains, None):
-            return chain
+        """The place with most of the time, if that is sure: a line, or the line that called it, or a function; what is
+        known of a third for certain, beside more at which looks fall more easily."""
         inner, outer = (next((each for each in found.shares if each.sure), None) for found in (self.inner, self.outer))
+        if inner is not None and inner.place.what in _EASILY_SEEN:
+            known = (each for each in self.inner.shares if each.sure and each.place.what in _BY_ITSELF)
+            if told := next(known, None):
+                return told
         function = (self._before_tensor(inner) or self._function_around(inner)) if inner is not None else None
         return function or inner or outer or _function(self.inner)
 
@@ -56,9 +70,10 @@ class DataLines:
         name, number = function_of(line.place.text), number_of(line.place.text)
         if line.place.what != in_data(TENSOR) or number is None:
             return None
+        apart = (*_UNKNOWN, *_IN_TURNS)  # what is done in turns is no part of waiting for that
         alike = (each for each in self.inner.shares if function_of(each.place.text) == name)
         lines = {at: each for each in alike if (at := number_of(each.place.text)) is not None and at <= number}
-        known = {at: each for at, each in lines.items() if at < number and each.place.what not in _UNKNOWN}
+        known = {at: each for at, each in lines.items() if at < number and each.place.what not in apart}
         first = max(known, key=lambda at: known[at].share, default=None)
         if first is None or round(known[first].share * self.inner.samples) < _SEEN:
             return None
@@ -83,7 +98,10 @@ class DataLines:
         if around is None or share < MORE_THAN_A_LINE * line.share:
             return None
         works = [what for what, part in known.items() if what not in _UNKNOWN and part >= LINE_SHARE * share]
-        return replace(around, place=around.place._replace(what=max(works, key=known.__getitem__, default=in_data(""))))
+        what = max(works, key=known.__getitem__, default=in_data(""))
+        if what in _IN_TURNS:
+            return max((each for each in inside if each.place.what == what), key=lambda each: each.share)
+        return replace(around, place=around.place._replace(what=what))
 
 
 def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
@@ -99,7 +117,8 @@ def _function(found: Sources) -> SourceShare | None:
     """The function that surely has most of the time in several of its lines, as the line with most of it."""
     lines: defaultdict[str, list[SourceShare]] = defaultdict(list)
     for each in found.shares:
-        lines[function_of(each.place.text)].append(each)
+        if each.place.what not in _IN_TURNS:
+            lines[function_of(each.place.text)].append(each)
     shares = {key: sum(line.share for line in of_function) for key, of_function in lines.items()}
     if not shares or found.samples <= 0:
         return None

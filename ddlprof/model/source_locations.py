@@ -101,7 +101,9 @@ SEARCHES = "searches"
 FINDS = "finds"
 """Searches a list for a value."""
 LOCKS = "locks"
-"""Takes a lock of several processes or threads."""
+"""Takes the lock of a file."""
+TURNS = "turns"
+"""Takes a lock or semaphore of multiprocessing."""
 STARTS = "starts"
 """Starts a loader's workers."""
 SAMPLER = "sampler"
@@ -125,7 +127,7 @@ def in_data(what: str) -> str:
 def data_work() -> tuple[str, ...]:
     """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
     return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES, READS, UNPACKS, COPIES, ASKS,
-            FINDS, LOCKS)  # fmt: skip
+            FINDS, LOCKS, TURNS)  # fmt: skip
 
 
 def data_words() -> tuple[str, ...]:

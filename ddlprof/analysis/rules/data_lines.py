@@ -33,7 +33,7 @@ def data_line(facts: Facts) -> Issue | None:
         f"the loop waits {facts.mean('data')} a step for its batches; {percent(line.share)} of what making them takes "
         f"is at {line.place.text} (of {samples} stack samples)"
     )
-    return Issue("batches are made slowly at one line", evidence, made_at(line), samples, share, gain_s=gain_s,
+    return Issue("batches are made slowly at one line", evidence, made_at(facts, line), samples, share, gain_s=gain_s,
                  about="data", severity=None if comes_first(facts) else "info")  # fmt: skip
 
 

@@ -36,6 +36,7 @@ SPLIT = (
     "only samples[info.id :: info.num_workers]"
 )
 """Advice for an iterable data set that each worker goes through."""
+_IN_TURNS = (source_locations.LOCKS, source_locations.TURNS)
 
 
 def loader_workers(facts: Facts) -> Issue | None:
@@ -74,21 +75,32 @@ def read_beyond(facts: Facts) -> float | None:
     return factor if factor >= READ_FACTOR else None
 
 
-def made_at(line: SourceShare) -> str:
+def made_at(facts: Facts, line: SourceShare) -> str:
     """Advice for the line at which most of the making of batches is spent."""
-    action = AT_LINE.get(_work(line)) or "do it once and keep the result, for whole batches, or before the training"
+    known = _work(line) not in _IN_TURNS or _in_turns(facts)
+    action = AT_LINE.get(_work(line)) if known else None
+    action = action or "do it once and keep the result, for whole batches, or before the training"
     return f"{action} ({line.place.text}, {percent(line.share)} of what batches take)"
 
 
 def _line_is_known(facts: Facts) -> bool:
-    """Whether it is known what the line does at which most of the making of batches is spent, and what to do there."""
-    return facts.data_lines.main is not None and _advice_at(facts.data_lines.main) is not None
+    """Whether it is known what the line does at which most of the making of batches is spent, and what to do there: it
+    takes most of the time, or waits for a lock that others take, too."""
+    line = facts.data_lines.main
+    if line is None or _work(line) in _IN_TURNS:
+        return _in_turns(facts)
+    return _work(line) in AT_LINE and line.share >= LINE_CURE_SHARE
 
 
-def _advice_at(line: SourceShare) -> str | None:
-    """Advice for what the line does, where it is known and takes most of the time, or waits for a lock."""
-    most = line.share >= LINE_CURE_SHARE or _work(line) == source_locations.LOCKS
-    return AT_LINE.get(_work(line)) if most else None
+def _in_turns(facts: Facts) -> bool:
+    """Whether the line waits for a lock, and several workers or ranks of a machine do."""
+    line = facts.data_lines.main
+    return line is not None and _work(line) in _IN_TURNS and _makers(facts) > 1
+
+
+def _makers(facts: Facts) -> int:
+    """How many processes of a machine make batches."""
+    return max(1, facts.training.loader_workers or 0) * facts.ranks_per_node
 
 
 def _work(line: SourceShare) -> str:
@@ -118,9 +130,10 @@ def line_gain_s(facts: Facts) -> float | None:
     line = facts.data_lines.main
     if line is None or step is None or wait is None or _takes_whole_batches(facts):
         return None
-    gain_s = wait * line.share
+    share = min(line.share, 1 - 1 / _makers(facts)) if _in_turns(facts) else line.share  # of what took turns
+    gain_s = wait * share
     if workers:
-        gain_s = max(0.0, step - max(step - wait, _making_s(facts) * (1 - line.share) / workers))
+        gain_s = max(0.0, step - max(step - wait, _making_s(facts) * (1 - share) / workers))
     return gain_s if gain_s >= LINE_OF_STEP_SHARE * step else None
 
 
@@ -219,9 +232,8 @@ def storage(facts: Facts) -> Issue | None:
     share = _waits(facts)
     if share is None or not _by_storage(facts) or _queue_is_short(facts) or _is_held_up(facts):
         return None
-    line = facts.data_lines.main
-    if line is not None and _work(line) == source_locations.LOCKS:
-        return None  # it is a lock that is waited for
+    if _in_turns(facts):
+        return None
     evidence = f"{facts.mean('data_fetch')} of {facts.mean('data')} a step are spent blocked, not computing"
     loader, step_s = facts.loader, facts.mean_s("step")
     if loader is not None and loader.read_bytes and facts.samples_per_step and step_s:
@@ -443,7 +455,7 @@ RULES = (
          "there are no workers, or how the wait divides is not measured", hand_over),
     Rule("storage", "The loader is blocked on storage or network", f"{_WAITING}, {percent(CAUSE_SHARE)} of it blocked",
          "a cause is named only where it explains most of the stall", FINDING_STEPS,
-         "how the wait divides is not measured, it comes in bursts, or a line waits for a lock", storage),
+         "how the wait divides is not measured, it comes in bursts, or several wait for a lock", storage),
     Rule("pinning", "Computing waits for copies to the device", f"{percent(WARN_SHARE)} of the step", _WORTH,
          FINDING_STEPS, "the job trains on processors, or copies are not measured", pinning),
 )  # fmt: skip

@@ -29,6 +29,8 @@ AT_LINE = {
     "search through a list (list.index, in)",
     source_locations.LOCKS: "without the lock where nobody writes (each worker and rank opens the file for itself, "
     "read-only), or held for the writing alone: more workers would wait for it, too",
+    source_locations.TURNS: "under the lock or semaphore only what must be done in turns: more workers would wait for "
+    "it, too",
     source_locations.COPIES: "copy only what is changed: dict(record) or copy.copy in place of copy.deepcopy, numbers "
     "in arrays",
     source_locations.ASKS: "arrays or tensors in shared memory (tensor.share_memory_(), np.memmap) in place of a dict "

@@ -33,6 +33,7 @@ from ddlprof.model.source_locations import (
     TABLES,
     TENSOR,
     TOKENISES,
+    TURNS,
     UNPACKS,
     WHOLE,
     SourceLocation,
@@ -70,7 +71,7 @@ _CALLS = {
     READS: frozenset(("readlines", "read_text")),
     UNPACKS: frozenset(("decompress",)),
     COPIES: frozenset(("deepcopy",)),
-    LOCKS: frozenset(("flock", "lockf", "FileLock", "acquire")),
+    LOCKS: frozenset(("flock", "lockf", "FileLock")),
 }  # fmt: skip
 """What a line does, by the name of a function that it calls."""
 _OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
@@ -172,7 +173,7 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
         if names & known:
             return what
     if called and called[-1].module == "multiprocessing.synchronize":  # `with lock:`, and no queue that takes its own
-        return LOCKS
+        return TURNS
     for frame in reversed(called):
         package = frame.module.partition(".")[0]
         what = _MODULES.get(frame.module) or _MODULES.get(package, "")

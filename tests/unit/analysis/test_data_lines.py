@@ -20,6 +20,7 @@ DECODE = SourceLocation("data.py:9 read", "data decodes")
 ITEM = SourceLocation("train.py:3 D.__getitem__", "data")
 CALLER = SourceLocation("train.py:3 D.__getitem__", DATA_CALLER)
 JOINING = SourceLocation("torch.utils.data, sample by sample", "data per sample")
+LOCK = SourceLocation("train.py:2 D.__getitem__", "data locks")
 CHAIN = SourceLocation("torch.utils.data, data sets in data sets", "data nested")
 LOG = SourceLocation("train.py:9 log", "logging")
 
@@ -56,6 +57,8 @@ def test_first_batches_are_told_apart(tmp_path: Path) -> None:
         ({OPEN: 9, CALLER: 9}, None, 0),
         ({JOINING: 26, CHAIN: 24}, CHAIN, 0.48),
         ({JOINING: 45, CHAIN: 5}, JOINING, 0.9),
+        ({ITEM: 26, LOCK: 24}, LOCK, 0.48),
+        ({ITEM: 15, LOCK: 12}, LOCK, 12 / 27),  # no part of the wait
     ],
 )
 def test_the_line_that_is_the_line(
@@ -90,6 +93,7 @@ def test_what_a_third_of_a_function_does_is_told_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
+        ("data locks", 8, False),  # what is done under a lock is no wait for it
         ("data parses", 8, True),
         ("data parses", 7, False),  # less than a quarter of the tensor's
         ("data parses", 1, False),
@@ -103,5 +107,5 @@ def test_the_tensor_of_a_sample_is_told_with_the_line_that_makes_what_is_in_it(
     parses, tensor = ITEM._replace(what=before), SourceLocation("train.py:5 D.__getitem__", "data tensor")
     main = of(tmp_path, {tensor: 30, parses: after, CALLER: 32, LOG: 50}).main
     assert main is not None
-    assert (main.place.what == "data parses") is told
+    assert (main.place.what == before != "data") is told
     assert not told or main.place.text == "train.py:3-5 D.__getitem__"

@@ -121,12 +121,26 @@ def test_a_line_comes_before_workers_where_it_is_the_better_advice(
     assert line.gain_s == pytest.approx(0.027)
 
 
+@pytest.mark.parametrize(("workers", "ranks", "gain_ms"), [(0, 2, 15), (0, 4, 22.5), (2, 1, 30), (1, 1, None)])
 @pytest.mark.parametrize("means", [WAITING, BLOCKED])
-def test_more_workers_would_wait_for_the_same_lock(means: dict[str, float | None]) -> None:
-    (found,) = apply_rules(facts(means, loader_workers=0, data_lines=made_at("data locks", 0.5)), RULES)
-    assert found.rule == "data_line"
-    assert found.severity != "info"
-    assert found.next.startswith("without the lock where nobody writes")
+def test_more_workers_would_wait_for_the_same_lock(
+    means: dict[str, float | None], workers: int, ranks: int, gain_ms: float | None
+) -> None:
+    given = facts(means, loader_workers=workers, ranks_per_node=ranks, data_lines=made_at("data locks"))
+    found = apply_rules(given, RULES)
+    told = [each for each in found if "without the lock where nobody writes" in each.next]
+    assert bool(told) == (gain_ms is not None)  # one alone waits for nobody of the job
+    assert not told or (found == told and told[0].rule == "data_line" and told[0].severity != "info")
+    assert not told or told[0].gain_s == pytest.approx((gain_ms or 0) / 1000)
+    (other, *_) = apply_rules(replace(given, data_lines=made_at("data turns")), RULES)  # perhaps a semaphore
+    assert ("under the lock or semaphore only what must be" in other.next) == bool(told)
+
+
+def test_what_workers_gain_without_a_lock_is_that_none_waits_for_another() -> None:
+    means: dict[str, float | None] = {"compute": 2.0, "data": 98.0, "data_fetch": 90.0, "data_prep": 2.0}
+    for workers, gain_ms in ((2, 50.0), (4, 75.0)):
+        (found,) = apply_rules(facts(means, loader_workers=workers, data_lines=made_at("data locks", 0.95)), RULES)
+        assert found.gain_s == pytest.approx(gain_ms / 1000)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
      ("json.decoder", "decode", "data parses"), ("json", "dump", "data"),
      ("tarfile", "open", "data opens"), ("zipfile", "read", "data unpacks"), ("copy", "deepcopy", "data copies"),
      ("copy", "copy", "data"), ("filelock._api", "acquire", "data locks"),
-     ("multiprocessing.synchronize", "__enter__", "data locks")],
+     ("multiprocessing.synchronize", "__enter__", "data turns"),
+     ("threading", "acquire", "data")],
 )  # fmt: skip
 def test_a_line_is_known_by_the_function_it_calls(tmp_path: Path, module: str, name: str, what: str) -> None:
     path = tmp_path / "train.py"
@@ -183,9 +184,12 @@ def test_a_search_through_a_list_is_told_where_it_is_under_way(tmp_path: Path, a
 
 def test_a_queue_that_is_waited_for_is_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
-    path.write_text("fcntl.flock(file, fcntl.LOCK_EX)\nx = results.get()\n")
+    path.write_text("fcntl.flock(file, fcntl.LOCK_EX)\nready.acquire()\nx = results.get()\n")
     code = compile(path.read_text(), str(path), "exec")
     lock, queue = StackFrame(code, 0, "train"), StackFrame(code, len(code.co_code) - 2, "train")
+    ready = next(each.offset for each in dis.get_instructions(code) if each.argval == "acquire")
+    thread = StackFrame(code, ready, "train")
+    assert data_places(CodeLocator(), [thread, _ours()])[0].what == "data"
     read = zipfile.ZipFile.read.__code__
     called = [StackFrame(read, 0, "multiprocessing.synchronize"), StackFrame(read, 0, "multiprocessing.queues")]
     assert data_places(CodeLocator(), [*called, queue, _ours()])[0].what == "data"

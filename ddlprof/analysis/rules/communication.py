@@ -14,6 +14,7 @@ from ddlprof.analysis.thresholds import (
     FINDING_STEPS,
     HIDDEN_SHARE,
     HUGE_BUCKET_BYTES,
+    LINE_OF_STEP_SHARE,
     SMALL_BUCKET_BYTES,
     SMALL_BUCKETS,
     UNUSED_LOOKS,
@@ -159,14 +160,16 @@ def gradient_traffic(facts: Facts) -> Issue | None:
 
 
 def _gathered_again(facts: Facts) -> list[Issued]:
-    """FSDP's gathers, where it gathers each unit for forward and anew for backward, and memory holds all parameters in
-    between; empty if not, or where frozen parameters hide it: these are gathered, and no gradients are scattered."""
+    """FSDP's gathers, where it gathers each unit for forward and anew for backward, half of which computing waits for
+    noticeably, and memory holds all parameters in between; empty if not, or where frozen parameters hide it: these are
+    gathered, and no gradients are scattered."""
     sent = facts.issued.of(FSDP, FSDP2)
     gathers = [each for each in sent if each.op.startswith("allgather")]
     units = sum(each.number for each in sent if each.op.startswith("reduce_scatter")) / max(facts.exchanges or 1.0, 1.0)
     passes = facts.training.micro_batches or 1
     twice = sum(each.number for each in gathers) >= _TWICE * passes * units > 0
-    plain = facts.training.strategy == "fsdp" and facts.model.frozen is False
+    gains = facts.moving_of(gathers) / 2 >= LINE_OF_STEP_SHARE * (facts.mean_s("step") or 0.0)
+    plain = facts.training.strategy == "fsdp" and facts.model.frozen is False and gains
     return gathers if plain and twice and _has_room(facts, sum(each.bytes for each in gathers) / 2 / passes) else []
 
 

@@ -39,6 +39,7 @@ def test_parameters_are_kept_after_forward_where_fsdp_gathers_them_again_and_mem
         by(SCATTERED, replace(GATHERED, number=16), **known),
         by(SCATTERED, GATHERED, **known | {"frozen": True}),
         by(SCATTERED, GATHERED, **known, free_bytes=10**8),  # no room
+        by(SCATTERED, replace(GATHERED, moving_s=0.0001), **known),  # hidden behind computing
         by(SCATTERED, GATHERED, **known | {"micro_batches": 2, "gradient_bytes": 4 * 10**8}),
     ):
         (plain,) = found("gradient_traffic", other)

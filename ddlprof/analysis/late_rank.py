@@ -43,6 +43,8 @@ class LateRank:
     """How much longer it works in a step than the typical rank, in all classes together."""
     part: str | None = None
     """The part of the class that explains it, if one does: `compute_backward`."""
+    others_load: bool = False
+    """Whether another rank waits for batches of a loader of its own."""
     phases: tuple[tuple[int, int], ...] = ()
     """The first and last steps of the phases in which it is late; empty if it is so all the time."""
 
@@ -100,7 +102,9 @@ def find_late_rank(
     if more_ns * (1 - 1 / len(ranks)) < LATE_EXPLAINED_SHARE * waits_ns:  # it does not wait for itself
         return None
     queued_share = _starved(rank, queued or {}, more_ns / step_ns, {r: _own_share(ranks[r]) for r in ranks})
-    late = LateRank(rank, shares[rank], queued_share=queued_share, more_ns=more_ns, phases=lateness[rank].phases)
+    others_load = any(each.mean_ns("data") is not None for other, each in ranks.items() if other != rank)
+    late = LateRank(rank, shares[rank], queued_share=queued_share, more_ns=more_ns, phases=lateness[rank].phases,
+                    others_load=others_load)  # fmt: skip
     cause = max(excesses, key=lambda excess: excess.more_ns)
     clear = cause.more_ns >= CAUSE_SHARE * sum(max(excess.more_ns, 0.0) for excess in excesses)
     if not clear or cause.more_ns < LATE_EXCESS_SHARE * step_ns:

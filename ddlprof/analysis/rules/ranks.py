@@ -125,10 +125,10 @@ def _help_by_cause(facts: Facts, late: LateRank, sends: str | None) -> str:
 
 def awaited_line(facts: Facts) -> str | None:
     """The line of the script, or the package, at which the others wait for what the late rank sends them, such as the
-    batches that it alone makes; None: they wait elsewhere too, it sends mere numbers, or its own work is known to make
-    none of it."""
+    batches that it alone makes; None: they wait elsewhere too, it sends mere numbers, its own work is known to make
+    none of it, or others have batches of their own."""
     late, waits, line = facts.late_rank, facts.mean_s("straggler"), facts.sources.main
-    if late is None or late.cause not in ("other", "data") or not waits:
+    if late is None or late.cause not in ("other", "data") or late.others_load or not waits:
         return None
     if late.cause == "other" and line is not None and line.place.what not in MAY_LOAD:
         return None

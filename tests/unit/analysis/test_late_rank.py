@@ -80,7 +80,10 @@ def test_a_rank_that_alone_has_a_loader_is_late_by_its_waits_for_it() -> None:
     ranks = {0: summary(data=60, compute=30, comm=10), 1: summary(data=None, compute=30, comm=70)}
     found = late_rank(ranks, {0: 95, 1: 5})
     assert found is not None
-    assert (found.rank, found.cause, found.typical_ns) == (0, "data", 0)
+    assert (found.rank, found.cause, found.typical_ns, found.others_load) == (0, "data", 0, False)
+    found = late_rank(ranks | {1: summary(data=10, compute=30, comm=60)}, {0: 95, 1: 5})
+    assert found is not None
+    assert found.others_load
 
 
 def test_what_a_rank_does_longer_explains_half_of_the_waiting() -> None:

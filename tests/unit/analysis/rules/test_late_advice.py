@@ -45,6 +45,7 @@ def test_a_rank_that_makes_the_batches_of_all_is_told_where_it_sends_them(what: 
         replace(given, issued=IssuedTraffic([replace(sent, place=SourceLocation("", REDUCER))])),
         replace(given, issued=IssuedTraffic([replace(sent, op="broadcast", bytes=4, largest_bytes=4)])),  # to stop?
         replace(given, late_rank=replace(late, cause="compute")),
+        replace(given, late_rank=replace(late, others_load=True)),
         replace(given, sources=line(LOGGING)),
     ):
         assert "make its own part" not in help_late_rank(other)

@@ -66,6 +66,8 @@ class JobTime:
     checkpoints: int | None = None
     epochs: int | None = None
     """The number of epochs that began."""
+    trains_on: bool = False
+    """Whether a step begins after an evaluation."""
     skipped: Skipped | None = None
     """What the lowest rank takes before it trains; None: nothing, or not known."""
     several_first: bool = False
@@ -143,6 +145,7 @@ def job_time(attempt: Attempt) -> JobTime | None:
         wall_s=wall / 1e9,
         parts_s=parts,
         evaluations=_count(attempt.ranks, EVALUATION, Flag.EVALUATION, timed),
+        trains_on=any(_trains_after_evaluating(each) for each in data),
         checkpoints=_count(attempt.ranks, CHECKPOINT, Flag.CHECKPOINT, timed),
         epochs=_flagged(lowest, Flag.EPOCH_START) if (steps["data_ns"] != MISSING).any() else None,
         skipped=_skipped(lowest, sizes),
@@ -209,6 +212,11 @@ def _count(ranks: Sequence[RankAnalysis], what: str, flag: Flag, timed: bool) ->
     if timed:
         return max(sum(span.what == what for span in rank.data.spans) for rank in ranks)
     return max(_flagged(rank, flag) for rank in ranks) or None
+
+
+def _trains_after_evaluating(rank: RankData) -> bool:
+    last_ns = int(rank.steps["start_ns"].max(initial=0))
+    return any(span.what == EVALUATION and span.start_ns < last_ns for span in rank.spans)
 
 
 @dataclass(frozen=True)

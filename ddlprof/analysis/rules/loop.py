@@ -25,7 +25,7 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
 )
 from ddlprof.analysis.uncertainty import lowest_share
-from ddlprof.base.units import percent, scale_for
+from ddlprof.base.units import count, percent, scale_for
 from ddlprof.model import source_locations
 from ddlprof.model.issuers import OBJECTS, OF_SCRIPT
 from ddlprof.model.source_locations import SourceLocation
@@ -278,9 +278,10 @@ def evaluation_share(facts: Facts) -> Issue | None:
     if alone is not None:
         title = f"the job waits while rank {alone} alone evaluates"
         action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
-    issue = _part_of_job(facts, "evaluation", "evaluations", title, action)
-    if issue is not None and once:  # it may be the only one of the longest training
-        issue = replace(issue, severity="warning") if (issue.share or 0.0) >= BOUND_SHARE else None
+    issue = _part_of_job(facts, "evaluation", title, action)
+    if issue is not None and job is not None and once:  # it may be the only one of the longest training, as at its end
+        large = (issue.share or 0.0) >= BOUND_SHARE and job.trains_on
+        issue = replace(issue, severity="warning") if large else None
     line = next((each for each in facts.evaluating.shares if each.sure and not _is_timed(each.place)), None)
     if issue is None or line is None:
         return issue
@@ -345,18 +346,18 @@ def checkpoint_share(facts: Facts) -> Issue | None:
     """Finds a job that spends much of its time saving."""
     if after_checkpoints(facts) is not None:
         return None
-    return _part_of_job(facts, "checkpoint", "checkpoints", "the job spends much of its time saving",
+    return _part_of_job(facts, "checkpoint", "the job spends much of its time saving",
                         "save less often, or in the background (torch.distributed.checkpoint.async_save)")  # fmt: skip
 
 
-def _part_of_job(facts: Facts, part: str, number: str, title: str, action: str) -> Issue | None:
+def _part_of_job(facts: Facts, part: str, title: str, action: str) -> Issue | None:
     job = facts.job
     share = job.share(part) if job is not None else None
     if job is None or share is None or share < WARN_SHARE:
         return None
-    times: int | None = getattr(job, number)
+    times: int | None = getattr(job, f"{part}s")
     seconds, wall = job.parts_s[part] or 0.0, job.wall_s
-    often = f"{times} {number}" if times is not None else number
+    often = count(times, part) if times is not None else f"{part}s"
     evidence = f"{often}: {scale_for(seconds).time(seconds)} of {scale_for(wall).time(wall)}"
     return Issue(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
 
@@ -415,7 +416,7 @@ RULES = (
          "evaluations and checkpoints take so long that all of it may be in them",
          between_steps),
     Rule("evaluation_share", "Evaluation takes much of the job",
-         f"{percent(WARN_SHARE)} of the job's wall time, a single one {percent(BOUND_SHARE)}",
+         f"{percent(WARN_SHARE)} of the job's wall time, a single one {percent(BOUND_SHARE)} and steps after it",
          "less is not worth a day of anybody's work; a single one may be the only one of the longest training, and is "
          "never more than a warning", 1, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

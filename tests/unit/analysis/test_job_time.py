@@ -97,7 +97,14 @@ def test_another_rank_evaluates_while_the_first_waits() -> None:
     # Rank 1 begins a millisecond later, and the job ends with it.
     assert shown(job) == {"start_up": 1.2, "steps": 0.4, "evaluation": 1.0, "end": 0.301}
     assert job.evaluations == 1
+    assert job.trains_on
     assert job == job_of(other, first)
+
+
+def test_after_the_last_evaluation_nothing_may_be_trained() -> None:
+    last = START_MS + 10 * (STEPS - 1)
+    assert not job_of(rank_of(rows_of(), [("evaluation", last + 9, last + 200)])).trains_on
+    assert not job_of(rank_of(rows_of(), [("checkpoint", last - 9, last)])).trains_on
 
 
 def test_a_killed_job_goes_until_its_last_entry() -> None:

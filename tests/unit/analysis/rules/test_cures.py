@@ -89,7 +89,10 @@ def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | 
 
 
 def test_a_single_evaluation_is_told_if_it_bounds_the_job_and_not_to_come_less_often() -> None:
-    (finding,) = found("evaluation_share", facts(job=job("evaluation", 440, times=1)))
+    once = job("evaluation", 440, times=1)
+    assert not found("evaluation_share", facts(job=once))  # a test at the end
+    (finding,) = found("evaluation_share", facts(job=replace(once, trains_on=True)))
+    assert finding.evidence.startswith("1 evaluation: ")
     assert finding.severity == "warning"
     assert finding.next.startswith("evaluate on fewer batches")
 

@@ -438,8 +438,8 @@ SILENT: dict[str, list[Facts]] = {
     "expert_imbalance": [facts(), replace(MIXTURE, experts=None),
                          replace(MIXTURE, experts=replace(LOAD, imbalance=1.1)),
                          replace(MIXTURE, comm=CommTotals(30 * MS, None, ["alltoall_base"], alltoall_s=0.002))],
-    "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 290, times=1)),
-                         facts(job=job("checkpoint", 300))],
+    "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("checkpoint", 300)),
+                         facts(job=replace(job("evaluation", 290, times=1), trains_on=True))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
 }  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from itertools import pairwise
 from typing import Protocol
 
 from ddlprof.collect.process.frames import INSTALLED, OURS, USER, StackFrame
@@ -47,8 +48,8 @@ _PER_SAMPLE = "torch.utils.data, sample by sample"
 
 _WHOLE = "torch.utils.data, whole batches"
 _IN_DATA_SETS = "torch.utils.data, data sets in data sets"
-_MOST_NESTED = 4
-"""Parts of joined parts have so many data sets of torch's on a stack; more are of a chain."""
+_NESTED = 4
+"""So many data sets ask one of the same class on the stack of a chain; splits of joined parts do so by turns."""
 _STARTING = "the start of the loader's workers"
 
 DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
@@ -147,7 +148,8 @@ def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -
     called = [frame for frame in installed if places.package(frame.code.co_filename) != "torch"]
     if not called:
         asked = [frame for frame in installed if frame.code.co_name == "__getitem__"]
-        if sum(frame.module == f"{_LOADER}.dataset" for frame in asked) > _MOST_NESTED:
+        sets = [frame.code for frame in asked if frame.module == f"{_LOADER}.dataset"]
+        if sum(inner is outer for inner, outer in pairwise(sets)) >= _NESTED:
             return [SourceLocation(_IN_DATA_SETS, in_data(NESTED))]
         single = any(map(_takes_samples, installed))
         return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE)) if single else SourceLocation(_WHOLE, in_data(WHOLE))]

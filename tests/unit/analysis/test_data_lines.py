@@ -57,6 +57,7 @@ def test_first_batches_are_told_apart(tmp_path: Path) -> None:
         ({OPEN: 9, CALLER: 9}, None, 0),
         ({JOINING: 26, CHAIN: 24}, CHAIN, 0.48),
         ({JOINING: 45, CHAIN: 5}, JOINING, 0.9),
+        ({DECODE: 110, CHAIN: 90}, DECODE, 0.55),
         ({ITEM: 26, LOCK: 24}, LOCK, 0.48),
         ({ITEM: 15, LOCK: 12}, LOCK, 12 / 27),  # no part of the wait
     ],

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from torch.utils.data import ConcatDataset, RandomSampler, TensorDataset, default_collate
+from torch.utils.data import ConcatDataset, RandomSampler, Subset, TensorDataset, default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ddlprof.collect.loader.waits import BatchSource
@@ -218,6 +218,8 @@ def test_a_chain_of_data_sets_is_told() -> None:
     asking = StackFrame(_MapDatasetFetcher.fetch.__code__, 0, "torch.utils.data._utils.fetch")
     for depth, what in ((2, "data whole"), (4, "data whole"), (5, "data nested"), (200, "data nested")):
         assert data_places(CodeLocator(), [*[item] * depth, asking, _ours()])[0].what == what
+    split = item._replace(code=Subset.__getitem__.__code__)
+    assert data_places(CodeLocator(), [*[item, split] * 4, asking, _ours()])[0].what == "data whole"  # not a + b + c
 
 
 @pytest.mark.parametrize(("batched", "place"), [(True, "sample by sample"), (False, "whole batches")])

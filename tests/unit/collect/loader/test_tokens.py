@@ -121,6 +121,7 @@ def test_no_more_is_read_than_tells_padding(monkeypatch: pytest.MonkeyPatch) -> 
         return original(tensor)
 
     monkeypatch.setattr(Tensor, "tolist", tolist)
+    monkeypatch.setattr("ddlprof.collect.loader.tokens._LABELLED", 0)
     mask = (IDS != 0).long()
     batch = {"kinds": IDS + 1, "labels": IDS + 2, "input_ids": IDS, "mask": mask}
     assert seen(batch, IDS).padding_share == 0.5

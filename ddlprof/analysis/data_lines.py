@@ -13,13 +13,12 @@ from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     DATA_CALLER,
-    LOCKS,
     NESTED,
     PER_SAMPLE,
     TENSOR,
-    TURNS,
     SourceLocation,
     in_data,
+    in_turns,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _SEEN_SHARE = 0.25
 
 _UNKNOWN = (in_data(""), in_data(TENSOR))
 _EASILY_SEEN = (*_UNKNOWN, in_data(PER_SAMPLE))
-_IN_TURNS = (in_data(LOCKS), in_data(TURNS))
+_IN_TURNS = tuple(map(in_data, in_turns()))
 _BY_ITSELF = (*_IN_TURNS, in_data(NESTED))
 """What is told with a third, beside lines that looks fall on more easily."""
 

@@ -127,7 +127,12 @@ def in_data(what: str) -> str:
 def data_work() -> tuple[str, ...]:
     """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
     return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES, READS, UNPACKS, COPIES, ASKS,
-            FINDS, LOCKS, TURNS)  # fmt: skip
+            FINDS, *in_turns())  # fmt: skip
+
+
+def in_turns() -> tuple[str, ...]:
+    """What a line does that waits while another process is there."""
+    return (LOCKS, TURNS)
 
 
 def data_words() -> tuple[str, ...]:

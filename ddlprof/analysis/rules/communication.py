@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
+from typing import NamedTuple
 
 from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.facts import Facts
@@ -149,8 +150,8 @@ def gradient_traffic(facts: Facts) -> Issue | None:
         title = "links carry less than the ranks exchange"
     gain, rows = exposed / 2 if halves else None, _unused_share(facts)
     again = _gathered_again(facts)
-    if again:
-        gain = facts.moving_of(again) / 2
+    if again is not None:
+        gain = again.gain_s
         evidence += "; FSDP gathers all parameters in forward and again in backward"
     if rows is not None:
         gain = rows * exposed
@@ -159,18 +160,28 @@ def gradient_traffic(facts: Facts) -> Issue | None:
                  share_of_step(facts, exposed), gain_s=gain, about="comm")  # fmt: skip
 
 
-def _gathered_again(facts: Facts) -> list[Issued]:
-    """FSDP's gathers, where it gathers each unit for forward and anew for backward, half of which computing waits for
-    noticeably, and memory holds all parameters in between; empty if not, or where frozen parameters hide it: these are
-    gathered, and no gradients are scattered."""
+class _GatheredAgain(NamedTuple):
+    """Parameters that FSDP gathers for forward and anew for backward."""
+
+    gain_s: float
+    """The half of what computing waits for these gathers."""
+    kept_bytes: float
+    """What a rank holds more if it keeps them from forward to backward."""
+
+
+def _gathered_again(facts: Facts) -> _GatheredAgain | None:
+    """The parameters of FSDP, where it gathers each unit twice, half of which computing waits for noticeably, and
+    memory holds all of them in between; None if not, or where frozen parameters hide it: these are gathered, and no
+    gradients are scattered."""
     sent = facts.issued.of(FSDP, FSDP2)
     gathers = [each for each in sent if each.op.startswith("allgather")]
     units = sum(each.number for each in sent if each.op.startswith("reduce_scatter")) / max(facts.exchanges or 1.0, 1.0)
     passes = facts.training.micro_batches or 1
     twice = sum(each.number for each in gathers) >= _TWICE * passes * units > 0
-    gains = facts.moving_of(gathers) / 2 >= LINE_OF_STEP_SHARE * (facts.mean_s("step") or 0.0)
+    again = _GatheredAgain(facts.moving_of(gathers) / 2, sum(each.bytes for each in gathers) / 2 / passes)
+    gains = again.gain_s >= LINE_OF_STEP_SHARE * (facts.mean_s("step") or 0.0)
     plain = facts.training.strategy == "fsdp" and facts.model.frozen is False and gains
-    return gathers if plain and twice and _has_room(facts, sum(each.bytes for each in gathers) / 2 / passes) else []
+    return again if plain and twice and _has_room(facts, again.kept_bytes) else None
 
 
 def _unused_share(facts: Facts) -> float | None:
@@ -213,8 +224,8 @@ def less_communication(facts: Facts) -> str:
         how = "model.set_requires_gradient_sync(False)" if facts.issued.of(FSDP2) else "with model.no_sync():"
         return f"{times}: {how} {last} ({kept})"
     if again := _gathered_again(facts):
-        kept = size(sum(each.bytes for each in again) / 2 / (facts.training.micro_batches or 1))
         how = "reshard_after_forward=False" if facts.issued.of(FSDP2) else "ShardingStrategy.SHARD_GRAD_OP"
+        kept = size(again.kept_bytes)
         return f"{how} keeps the parameters from forward to backward, {kept} on each rank; or larger batches"
     if facts.training.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"

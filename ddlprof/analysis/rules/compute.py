@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.line_advice import SPARSE_MATRIX
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s
 from ddlprof.analysis.thresholds import (
@@ -233,8 +232,12 @@ def zero_products(facts: Facts) -> Issue | None:
         f"{percent(nonzero)} are not zero; {percent(line.share)} of forward and loss is at {line.place.text} (of "
         f"{facts.computing.samples} stack samples)"
     )
-    return Issue("computing multiplies by zeros", evidence, SPARSE_MATRIX, facts.steady_steps, gain / step,
-                 gain_s=gain, about="compute")  # fmt: skip
+    action = (
+        "a sparse matrix in place of the dense one, made once, before the loop (adjacency.to_sparse_csr() of a graph, "
+        "which @ takes, too), or sums over its entries (index_add_, scatter_add_; nn.EmbeddingBag for counts of words)"
+    )
+    return Issue("computing multiplies by zeros", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
+                 about="compute")  # fmt: skip
 
 
 def batch_size(facts: Facts) -> Issue | None:

@@ -36,7 +36,6 @@ SPLIT = (
     "only samples[info.id :: info.num_workers]"
 )
 """Advice for an iterable data set that each worker goes through."""
-_IN_TURNS = (source_locations.LOCKS, source_locations.TURNS)
 
 
 def loader_workers(facts: Facts) -> Issue | None:
@@ -77,7 +76,7 @@ def read_beyond(facts: Facts) -> float | None:
 
 def made_at(facts: Facts, line: SourceShare) -> str:
     """Advice for the line at which most of the making of batches is spent."""
-    known = _work(line) not in _IN_TURNS or _in_turns(facts)
+    known = _work(line) not in source_locations.in_turns() or _in_turns(facts)
     action = AT_LINE.get(_work(line)) if known else None
     action = action or "do it once and keep the result, for whole batches, or before the training"
     return f"{action} ({line.place.text}, {percent(line.share)} of what batches take)"
@@ -87,7 +86,7 @@ def _line_is_known(facts: Facts) -> bool:
     """Whether it is known what the line does at which most of the making of batches is spent, and what to do there: it
     takes most of the time, or waits for a lock that others take, too."""
     line = facts.data_lines.main
-    if line is None or _work(line) in _IN_TURNS:
+    if line is None or _work(line) in source_locations.in_turns():
         return _in_turns(facts)
     return _work(line) in AT_LINE and line.share >= LINE_CURE_SHARE
 
@@ -95,7 +94,7 @@ def _line_is_known(facts: Facts) -> bool:
 def _in_turns(facts: Facts) -> bool:
     """Whether the line waits for a lock, and several workers or ranks of a machine do."""
     line = facts.data_lines.main
-    return line is not None and _work(line) in _IN_TURNS and _makers(facts) > 1
+    return line is not None and _work(line) in source_locations.in_turns() and _makers(facts) > 1
 
 
 def _makers(facts: Facts) -> int:

@@ -43,10 +43,6 @@ AT_LINE = {
     "sample",
 }
 """Advice where data is read or drawn, by the words of `ddlprof.model.source_locations`."""
-SPARSE_MATRIX = (
-    "a sparse matrix in place of the dense one, made once, before the loop (adjacency.to_sparse_csr() of a graph, "
-    "which @ takes, too), or sums over its entries (index_add_, scatter_add_; nn.EmbeddingBag for counts of words)"
-)
 LESS_ROLLOUT = (
     "collect with larger batches, with an inference engine, or in other processes while the training goes on; if it is "
     "to evaluate: less often, or on fewer samples"

@@ -105,6 +105,7 @@ def as_json(job: str, found: Sequence[Prediction]) -> str:
 
 
 def json_of_all(job: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """The JSON object of a job with the fields of a prediction, or with those of several in a list."""
     return json_text({"job": job, **(found[0] if len(found) == 1 else {"predictions": found})})
 
 

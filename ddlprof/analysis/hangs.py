@@ -83,11 +83,18 @@ def hang_of(run: RunData) -> Hang | None:
 
 def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size: int) -> Hang | None:
     """The reason, or None where no rank stands still. `ended`: the status of ranks that wrote a last line."""
-    known = {state.rank: state for state in states if not state.resumed}
+    known, resumed = {}, []
+    for state in states:
+        if state.resumed:
+            resumed.append(state)
+        else:
+            known[state.rank] = state
     if not any(state.stands or state.status != TRAINS for state in known.values()):
         return None
     numbers = sorted({*range(min(world_size, _MOST_RANKS)), *known})
     said, reported = _together(known.values()), reported_groups(known.values())
+    if any(map(said.goes_on, resumed)) and all(state.status == TRAINS for state in known.values()):
+        return None  # those that stood with it have not written since
     ranks = {number: _rank(number, known.get(number), ended, said) for number in numbers}
     stands = any(state.stands for state in known.values())
     waits, late = who_waits(ranks, reported)
@@ -120,6 +127,10 @@ class _Said(NamedTuple):
     def stood(self, state: RankState) -> bool:
         """Whether a rank still stood there when the first one gave up."""
         return self.is_over and state.stands and not self.is_quiet(state)
+
+    def goes_on(self, resumed: RankState) -> bool:
+        """Whether a rank has gone on so lately that the others may not have said yet that they do, too."""
+        return resumed.unix_ns > self.newest_ns - self.answers_ns
 
     def is_quiet(self, state: RankState) -> bool:
         """Whether a rank has not written for longer than one that can."""

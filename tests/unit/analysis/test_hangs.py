@@ -73,6 +73,14 @@ def test_nobody_says_that_it_stands() -> None:
     assert find_hang([rank(n, FULL, resumed=True) for n in range(3)], {}, 3) is None
 
 
+def test_ranks_go_on_one_after_another() -> None:
+    stands, at_ns = rank(0, FULL), rank(0, FULL).unix_ns
+    assert find_hang([stands, rank(1, LESS, resumed=True, unix_ns=at_ns - 10**9)], {}, 2) is None
+    assert found(stands, rank(1, LESS, resumed=True, unix_ns=at_ns - 20 * 10**9)).kind == hangs.SILENT
+    failed = rank(2, FULL, status="failed", error="ValueError: x", stands=False)
+    assert found(stands, rank(1, LESS, resumed=True, unix_ns=at_ns - 10**9), failed).is_hang
+
+
 @pytest.mark.parametrize(
     "fields", [{"stands": False}, {"cores": 0.9}, {"io_bytes_per_s": 5e7}, {"doing": "checkpoint"}], ids=str
 )

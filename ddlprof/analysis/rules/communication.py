@@ -90,20 +90,25 @@ def bucket_size(facts: Facts) -> Issue | None:
 
 
 def _small_units(facts: Facts) -> Issue | None:
-    """The issue of FSDP that gathers and scatters small layers one by one."""
+    """The issue of FSDP that gathers and scatters small layers one by one.
+
+    What it sends has to be sent in larger messages too, so that each message less saves its latency alone: at most what
+    the shortest message of any kind takes.
+    """
     sent = facts.issued.of(FSDP, FSDP2)
     exposed, number = exposed_s(facts, sent), sum(each.number for each in sent)
-    fastest_s = min((each.fastest_s for each in sent if each.fastest_s is not None), default=None)
+    fastest_s = min((each.fastest_s for each in facts.issued.kinds if each.fastest_s is not None), default=None)
     passes = _PASSES_OF_UNIT * (facts.training.micro_batches or 1)
     enough = passes * ceil(sum(each.bytes for each in sent) / passes / BUCKET_BYTES)
     small = sum(each.bytes for each in sent) < SMALL_BUCKET_BYTES * number
     if not sent or exposed is None or not small or number < max(SMALL_BUCKETS, 4 * enough) or fastest_s is None:
         return None
-    evidence = f"{number:.0f} messages a step of {size(sum(each.bytes for each in sent) / number)}, at least "
-    evidence += f"{1e6 * fastest_s:.0f} µs each"
+    evidence = f"{number:.0f} messages a step of {size(sum(each.bytes for each in sent) / number)}; any message takes "
+    evidence += f"{1e6 * fastest_s:.0f} µs or more"
     of_blocks = "fully_shard(block)" if facts.issued.of(FSDP2) else "auto_wrap_policy=ModuleWrapPolicy({Block})"
     return Issue("parameters are gathered in many small messages", evidence,
-                 f"larger units: {of_blocks} for blocks of layers, in place of each small layer by itself",
+                 f"larger units: {of_blocks} for blocks of layers, and several small ones together, in place of each "
+                 "small layer by itself",
                  facts.steady_steps, share_of_step(facts, exposed), about="comm",
                  gain_s=min(exposed, (number - enough) * fastest_s))  # fmt: skip
 

@@ -15,7 +15,17 @@ from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.loop_cases import line
 from tests.unit.analysis.rules.made_up import ddp
-from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, GATHERED, GRADIENTS, SCATTERED, at_line, by, found
+from tests.unit.analysis.rules.test_rules import (
+    BUFFER,
+    FOUR_TIMES,
+    GATHERED,
+    GRADIENTS,
+    SCATTERED,
+    UNITS,
+    at_line,
+    by,
+    found,
+)
 
 
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:
@@ -45,6 +55,14 @@ def test_parameters_are_kept_after_forward_where_fsdp_gathers_them_again_and_mem
         (plain,) = found("gradient_traffic", other)
         assert plain.next == "larger batches, or faster links between the ranks"
         assert plain.gain_s is None
+
+
+def test_larger_units_save_no_more_than_the_latency_of_a_message() -> None:
+    (alone,) = found("bucket_size", by(UNITS, strategy="fsdp"))
+    assert alone.gain_s == pytest.approx(57 * 3e-4)  # of 60
+    shorter = replace(at_line(40, 1e6, 0.02), fastest_s=1e-4)
+    (beside,) = found("bucket_size", by(UNITS, shorter, strategy="fsdp"))
+    assert beside.gain_s == pytest.approx(57 * 1e-4)
 
 
 def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:

@@ -33,3 +33,5 @@ class Finding:
     """The ranks affected; empty: all."""
     about: str | None = None
     """The class of a step, or part of one, that would shrink; None: none."""
+    saves_part: bool = False
+    """Whether what is proposed saves a part of `share` that nothing in the run tells, so that no gain is promised."""

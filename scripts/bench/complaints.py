@@ -326,11 +326,13 @@ def harmful(case: Case, fault: Run) -> bool:
 
 
 def gain_of(finding: dict[str, Any], report: dict[str, Any], where: str) -> float | None:
-    """The gain that a finding promises, as a share of the step or of the job; None: it promises none."""
+    """The gain that a finding promises, as a share of the step or of the job; None: it promises none, as where it says
+    that a part of the share is saved."""
     job, step_s = report.get("job") or {}, (report["times"]["step"] or {}).get("mean_s")
     share: float | None = finding["share"]
     if finding["gain_s"] is None:
-        return share if finding["of"] == JOB and where == JOB else None
+        promised = finding["of"] == JOB == where and not finding.get("saves_part")
+        return share if promised else None
     if where == JOB and job.get("steps"):
         return float(finding["gain_s"]) * int(job["steps"]) / float(job["wall_s"])
     return float(finding["gain_s"]) / float(step_s) if step_s else None

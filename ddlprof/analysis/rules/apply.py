@@ -94,6 +94,7 @@ def _graded(rule: Rule, issue: Issue, facts: Facts) -> Finding:
         gain_s=gain_s,
         ranks=issue.ranks,
         about=issue.about,
+        saves_part=issue.saves_part,
     )
 
 

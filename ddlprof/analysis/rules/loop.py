@@ -278,7 +278,7 @@ def evaluation_share(facts: Facts) -> Issue | None:
     if alone is not None:
         title = f"the job waits while rank {alone} alone evaluates"
         action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
-    issue = _part_of_job(facts, "evaluation", title, action)
+    issue = _part_of_job(facts, "evaluation", title, action, bool(facts.training.evaluates_with_gradients))
     if issue is not None and job is not None and once:  # it may be the only one of the longest training, as at its end
         large = (issue.share or 0.0) >= BOUND_SHARE and job.trains_on
         issue = replace(issue, severity="warning") if large else None
@@ -350,7 +350,7 @@ def checkpoint_share(facts: Facts) -> Issue | None:
                         "save less often, or in the background (torch.distributed.checkpoint.async_save)")  # fmt: skip
 
 
-def _part_of_job(facts: Facts, part: str, title: str, action: str) -> Issue | None:
+def _part_of_job(facts: Facts, part: str, title: str, action: str, saves_part: bool = False) -> Issue | None:
     job = facts.job
     share = job.share(part) if job is not None else None
     if job is None or share is None or share < WARN_SHARE:
@@ -359,7 +359,8 @@ def _part_of_job(facts: Facts, part: str, title: str, action: str) -> Issue | No
     seconds, wall = job.parts_s[part] or 0.0, job.wall_s
     often = count(times, part) if times is not None else f"{part}s"
     evidence = f"{often}: {scale_for(seconds).time(seconds)} of {scale_for(wall).time(wall)}"
-    return Issue(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
+    samples = JOB_EVENTS if times is None else times
+    return Issue(title, evidence, action, samples, share, of="job", saves_part=saves_part)
 
 
 _LINE = (

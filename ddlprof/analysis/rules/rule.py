@@ -26,6 +26,7 @@ class Issue:
     is no time of the summary was summed up by itself, so that chance is in nothing."""
     severity: str | None = None
     """The severity; None: it follows from `share`."""
+    saves_part: bool = False
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) ->
 def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | None) -> None:
     (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), evaluates_with_gradients=graded))
     assert ("torch.no_grad()" in finding.next) == bool(graded)
-    assert ("a run with it tells" in finding.next) == bool(graded)  # all that it takes is no gain of that
+    assert ("a run with it tells" in finding.next) == bool(graded) == finding.saves_part  # all of it is no gain of that
 
 
 def test_a_single_evaluation_is_told_if_it_bounds_the_job_and_not_to_come_less_often() -> None:

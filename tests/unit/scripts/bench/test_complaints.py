@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,14 @@ def test_another_cause_first_or_advice_that_makes_it_worse_is_harmful(tmp_path: 
     assert judge(CASE, run(tmp_path, [], advice="an accelerator"), None).harmful is True
     assert judge(CASE, run(tmp_path, [finding("shared_machine", "end the other work"), NAMED]), None).harmful is False
     assert judge(CASE, run(tmp_path, [], advice="let it train"), None).harmful is False
+
+
+@pytest.mark.parametrize(("saves_part", "said"), [(False, 0.5), (True, None)])
+def test_a_part_of_the_job_is_promised_unless_a_part_of_it_is_said_to_be_saved(
+    tmp_path: Path, saves_part: bool, said: float | None
+) -> None:
+    of_job = NAMED | {"gain_s": None, "of": "job", "saves_part": saves_part}
+    assert judge(replace(CASE, where="job"), run(tmp_path, [of_job]), None).said == said
 
 
 @pytest.mark.parametrize(("cured_ms", "too_much"), [(4.0, False), (6.9, False), (9.0, True)])

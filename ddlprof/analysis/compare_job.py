@@ -67,13 +67,10 @@ def evaluations_ns(attempt: Attempt) -> list[int]:
     return max(spans, key=len, default=[])
 
 
-def job_times(
-    job: JobTime | None, times: RunTimes, samples: float = 1.0, evaluations: Sequence[int] = ()
-) -> JobTimes | None:
-    """The times of a job; None where the whole of it was not measured, or it has hardly a step.
+def job_times(job: JobTime | None, times: RunTimes, evaluations: Sequence[int] = ()) -> JobTimes | None:
+    """The times of a job, whose work is its steps; None where not all of it was measured, or it has hardly a step.
 
-    `samples`: the number of samples in a step if the work is counted in samples, else 1; `evaluations`: how long each
-    of them took, in nanoseconds.
+    `evaluations`: how long each of them took, in nanoseconds.
     """
     if job is None or job.until != "end" or not job.timed or job.steps < MIN_STEPS:
         return None
@@ -84,7 +81,7 @@ def job_times(
     usual["evaluation"] = min(PART_NOISE, math.hypot(times.noise, _LEAST_NOISE, _error_of(evaluations)))
     noise = {part: math.hypot(of, queued) for part, of in usual.items()}
     noise |= dict.fromkeys(_LIKE_STEPS, math.hypot(times.noise, own))
-    return JobTimes({part: (job.parts_s[part] or 0.0) * 1e9 for part in JOB_PARTS}, noise, job.steps * samples)
+    return JobTimes({part: (job.parts_s[part] or 0.0) * 1e9 for part in JOB_PARTS}, noise, job.steps)
 
 
 def _error_of(several: Sequence[int]) -> float:

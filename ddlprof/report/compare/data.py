@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from ddlprof.analysis.changes import Change, changes, facts_of
-from ddlprof.analysis.compare import ERROR, Difference, Gate, check_gates, compare, measured, usual_noise
+from ddlprof.analysis.compare import ERROR, Difference, Gate, RunTimes, check_gates, compare, measured, usual_noise
 from ddlprof.analysis.compare_job import JobTimes, compare_jobs, evaluations_ns, job_times, same_work
 from ddlprof.analysis.job_time import job_time
 from ddlprof.analysis.run import Attempt, headline_attempt
@@ -75,6 +75,8 @@ class RunLine:
     nodes: int
     device: str
     steps: int
+    """The steps of the rank with most of them; in the next field, the mean of all ranks."""
+    steps_of_ranks: float
     steady_steps: int
     step_s: float | None
     global_batch: int | None
@@ -104,8 +106,8 @@ class JobLine:
     rows: list[RowLine]
     """The job, and each part that took time on one side. Shares are of A's job, and seconds those of a whole job."""
     work: int
-    """The number of steps, or of samples, that the times are for. Where workers or ranks train on the same samples as
-    others, and both sides did as much without that, only once counts; so in `done`."""
+    """The number of steps, or of samples, that the times are for: the mean of all ranks. Where workers or ranks train
+    on the same samples as others, and both sides did as much without that, only once counts; so in `done`."""
     same_work: bool
     """Whether both sides did that much. If not, what grows with the work is taken for the work of A."""
     done: tuple[int, int]
@@ -197,10 +199,10 @@ def build(
     found = compare(times[0], times[1])
     jobs = [
         [
-            job_times(job_time(attempt), run, (batch or 1) if basis == SAMPLE else 1, evaluations_ns(attempt))
-            for attempt, run, batch in zip(*side, strict=True)
+            _job(attempt, run, line, (line.global_batch or 1) if basis == SAMPLE else 1)
+            for attempt, run, line in zip(*side, strict=True)
         ]
-        for side in zip(attempts, times, batches, strict=True)
+        for side in zip(attempts, times, lines, strict=True)
     ]
     copies = [list(map(_copies, *side)) for side in zip((a, b), attempts, strict=True)]
     once = [list(map(_once, *side)) for side in zip(jobs, copies, strict=True)]
@@ -261,6 +263,12 @@ def _copies(run: Analysed, attempt: Attempt) -> int:
     return (workers or 1) * (run.report.world_size if "same_samples" in found else 1)
 
 
+def _job(attempt: Attempt, times: RunTimes, run: RunLine, samples: int) -> JobTimes | None:
+    """The times of a job, whose work is what its ranks did in the mean: one may have more batches than the others."""
+    job = job_times(job_time(attempt), times, evaluations_ns(attempt))
+    return job and replace(job, work=run.steps_of_ranks * samples)
+
+
 def _once(job: JobTimes | None, copies: int) -> JobTimes | None:
     """The same job, whose work is what it trained on once."""
     return job and replace(job, work=job.work / copies)
@@ -286,6 +294,7 @@ def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
         nodes=report.nodes,
         device=report.device,
         steps=report.steps,
+        steps_of_ranks=fmean(rank.data.step_count for rank in attempt.ranks),
         steady_steps=report.steady_steps,
         step_s=report.step_s,
         global_batch=batch,

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ddlprof.analysis.shifts import FASTER, SLOWER
 from ddlprof.base.units import Scale, tenths_of_percent
-from ddlprof.report.compare.data import SAMPLE, ComparisonData, JobLine, RowLine
+from ddlprof.report.compare.data import SAMPLE, ComparisonData, JobLine, RowLine, RunLine
 from ddlprof.report.compare.figures import change, interval_of, signed
 from ddlprof.report.run.text import NAMES
 
@@ -15,6 +15,8 @@ _STEPS = ("steps", "warm_up")
 """The parts that the table of the step is about."""
 _SHORT_S = 100.0
 _LEAST_SHOWN = 0.01
+_UNEVEN = 1.1
+"""A rank with so many times the steps of the mean makes a job longer whose steps are as long."""
 
 
 def differs(data: ComparisonData) -> bool:
@@ -65,8 +67,8 @@ def parts_besides_a_step(data: ComparisonData) -> list[str]:
     job = data.job
     if job is None:
         return []
-    repeats = next(_repeated(data), None) is not None  # then a step may be as long, and there are more of them
-    rows = [row for row in moved(job) if row.name not in _STEPS or (repeats and row.name == _STEPS[0])]
+    others = next(_other_steps(data), None) is not None  # then a step may be as long, and there are more of them
+    rows = [row for row in moved(job) if row.name not in _STEPS or (others and row.name == _STEPS[0])]
     return [f"{label(row)} is {row.word} ({change(row.mean)} of the job)" for row in rows if row.mean]
 
 
@@ -97,16 +99,23 @@ def _is_shown(row: RowLine, job: JobLine) -> bool:
 
 def notes(data: ComparisonData) -> Iterator[str]:
     """What a reader must know of the jobs' times."""
-    yield from _repeated(data)
+    yield from _other_steps(data)
     if data.job is not None and not data.job.same_work:
         work = f"{data.job.work:,} {_unit(data)}"
         yield f"the jobs did not do as much: their times are those of {work}, the first run of A"
 
 
-def _repeated(data: ComparisonData) -> Iterator[str]:
-    """Which side does the same work several times."""
+def _other_steps(data: ComparisonData) -> Iterator[str]:
+    """Which side makes more steps than its work is: ranks of other lengths, or the same work several times."""
+    unit = _unit(data)
+
+    def done_by(run: RunLine, steps: float) -> float:
+        return steps * ((run.global_batch or 1) if data.basis == SAMPLE else 1)
+
     for letter, side, done in zip("AB", (data.a, data.b), data.job.done if data.job else (), strict=False):
-        steps = fmean(run.steps * ((run.global_batch or 1) if data.basis == SAMPLE else 1) for run in side.runs)
-        if done and steps >= 1.5 * done:
-            unit = _unit(data)
-            yield f"{letter} trains on each sample {steps / done:.2g} times: {steps:,.0f} {unit} are taken for {done:,}"
+        most = fmean(done_by(run, run.steps) for run in side.runs)
+        mean = fmean(done_by(run, run.steps_of_ranks) for run in side.runs)
+        if most >= _UNEVEN * mean:
+            yield f"a rank of {letter} makes {most:,.0f} {unit}: the work of {letter} is the mean of all, {mean:,.0f}"
+        if done and mean >= 1.5 * done:
+            yield f"{letter} trains on each sample {mean / done:.2g} times: {mean:,.0f} {unit} are taken for {done:,}"

@@ -63,9 +63,10 @@ def test_where_only_a_part_of_the_job_differs_it_is_named(same: ComparisonData) 
 
 
 def test_work_that_is_done_again_and_again_counts_once(same: ComparisonData) -> None:
-    side = replace(same.a, runs=[replace(same.a.runs[0], steps=400)])
+    side = replace(same.a, runs=[replace(same.a.runs[0], steps=400, steps_of_ranks=400.0)])
     halved = replace(MOVED, rows=[row("job", 10, 9, "none"), row("steps", 7, 4, "faster")], done=(200, 200))
-    data = replace(same, a=side, b=replace(same.b, runs=[replace(same.b.runs[0], steps=200)]), job=halved)
+    other = replace(same.b, runs=[replace(same.b.runs[0], steps=200, steps_of_ranks=200.0)])
+    data = replace(same, a=side, b=other, job=halved)
     assert words.verdict(data).endswith("; in the job steps is faster (-30.0 % of the job)")
     assert "A trains on each sample 2 times: 400 steps are taken for 200" in list(words.notes(data, str))
 
@@ -101,10 +102,12 @@ def test_jobs_of_unequal_work_are_told(same: ComparisonData) -> None:
     )
 
 
-def written(folder: Path, steps: int) -> Any:
-    """A run whose rank ended."""
-    head = replace(header(), spans=True, age_ns=3_000 * MS)
-    write_rank(folder, head, [step(n) for n in range(steps)], records=[End("ok", 0, 10 * steps * MS)])
+def written(folder: Path, *steps: int) -> Any:
+    """A run whose ranks ended, after so many steps each."""
+    for rank, number in enumerate(steps):
+        head = replace(header(rank, len(steps)), spans=True, age_ns=3_000 * MS)
+        end = End("ok", 0, 10 * max(steps) * MS)
+        write_rank(folder, head, [step(n) for n in range(number)], records=[end])
     return analysed(folder)
 
 
@@ -126,3 +129,17 @@ def test_work_that_is_done_again_counts_once_where_both_did_as_much(
     assert data.job is not None
     assert (data.job.done, data.job.same_work) == ((work, 100), work == 100)
     assert any("trains on each sample 2 times" in note for note in words.notes(data, str)) == (steps == 200)
+
+
+def test_the_work_of_ranks_with_other_numbers_of_steps_is_their_mean(tmp_path: Path) -> None:
+    data = build([written(tmp_path / "a", 1500, 500)], [written(tmp_path / "b", 1000, 1000)], [])
+    assert data.job is not None
+    assert (data.job.done, data.job.same_work) == ((1000, 1000), True)
+    steps = next(each for each in data.job.rows if each.name == "steps")
+    assert (steps.a_s, steps.b_s, steps.word) == (15.0, 10.0, "faster")
+    assert words.verdict(data).startswith("B is 27.8 % faster in the job: 13.00 s in all instead of 18.00")
+    assert "a rank of A makes 1,500 steps: the work of A is the mean of all, 1,000" in list(words.notes(data, str))
+    short = build([written(tmp_path / "e", 300, 100)], [written(tmp_path / "f", 200, 200)], [])
+    assert words.verdict(short).endswith("; in the job steps is faster (-16.7 % of the job)")  # start-up hides it
+    even = build([written(tmp_path / "c", 1010, 990)], [written(tmp_path / "d", 1000, 1000)], [])
+    assert not [note for note in words.notes(even, str) if "mean of all" in note]

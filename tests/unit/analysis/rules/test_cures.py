@@ -17,7 +17,7 @@ from tests.golden.runs import MS
 from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job, made_at
 from tests.unit.analysis.rules.loop_cases import HOOKED, PAUSES, line
 from tests.unit.analysis.rules.loop_cases import job as of_job
-from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
+from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts, summary
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
     DOUBLE,
@@ -374,6 +374,15 @@ def test_few_bytes_are_not_compressed(given: Facts, compressed: bool) -> None:
     (finding,) = found("gradient_traffic", given)
     assert ("compressed gradients" in finding.next) == compressed
     assert ("links carry less" in finding.title) == compressed
+
+
+@pytest.mark.parametrize(("network_ms", "compressed"), [(None, False), (5.0, False), (25.0, True)])
+def test_processors_compress_what_crosses_machines(network_ms: float | None, compressed: bool) -> None:
+    times = summary({"compute": 67.0, "comm": 30.0, "network": network_ms})
+    given = replace(ddp(30, device="cpu", precision="fp32"), summary=times)
+    (finding,) = found("gradient_traffic", given)
+    assert ("fp16_compress_hook" in finding.next) == compressed
+    assert finding.gain_s == (pytest.approx(0.015) if compressed else None)
 
 
 @pytest.mark.parametrize(

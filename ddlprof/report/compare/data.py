@@ -14,6 +14,7 @@ from ddlprof.analysis.changes import Change, changes, facts_of
 from ddlprof.analysis.compare import ERROR, Difference, Gate, RunTimes, check_gates, compare, measured, usual_noise
 from ddlprof.analysis.compare_job import JobTimes, compare_jobs, evaluations_ns, job_times, same_work
 from ddlprof.analysis.job_time import job_time
+from ddlprof.analysis.pauses import collector_pauses
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.analysis.shifts import Shift
 from ddlprof.base.errors import UserError
@@ -88,6 +89,8 @@ class RunLine:
     """The share of the time that the main thread waited for a processor, of the rank with the most."""
     slow_steps: list[int]
     """Single steps that took so long that they move the mean."""
+    collector_share: float | None = None
+    """The share of a mean step for which the garbage collector pauses it, on the rank with most of that."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +306,13 @@ def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
         cpu_percent=report.context.cpu_percent,
         queued_share=attempt.queued_share,
         slow_steps=report.outliers.steps if report.outliers else [],
+        collector_share=_collector_share(report, attempt),
     )
+
+
+def _collector_share(report: ReportData, attempt: Attempt) -> float | None:
+    pauses = collector_pauses(attempt.ranks)
+    return pauses.seconds / report.step_s if pauses is not None and report.step_s else None
 
 
 def _side_line(runs: list[RunLine]) -> SideLine:

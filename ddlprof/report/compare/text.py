@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddlprof.analysis.changes import GROUPS
 from ddlprof.analysis.compare import BROKEN, IN_NOISE
 from ddlprof.analysis.shifts import FASTER, FEW_STEPS, NONE, SLOWER
-from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
+from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, LINE_OF_STEP_SHARE
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, listed, percent, scale_for, signed_percent, significant, tenths_of_percent
 from ddlprof.model.classes import CLASSES, TABLE
@@ -136,6 +136,7 @@ def why(data: ComparisonData) -> Iterator[str]:
     if data.step.own and (data.step.word != NONE or data.step.own.word not in (FASTER, SLOWER)):
         yield _without_waiting(data.step.own)
     yield from _single_steps(data)
+    yield from _pauses(data)
     if data.job and jobs.differs(data) and (reason := jobs.why(data.job)):
         yield reason
 
@@ -165,6 +166,14 @@ def _single_steps(data: ComparisonData) -> Iterator[str]:
     if data.step.typical is not None and (slow := _slow_steps(data)):
         moved = f"{' and '.join(slow)} took so long that the mean moved"
         yield f"{moved}; without such steps {_differs(data.step.typical)}"
+
+
+def _pauses(data: ComparisonData) -> Iterator[str]:
+    """Of how much of the steps the garbage collector pauses each side, where that differs by as much as a line of a
+    script is worth. Few long pauses make the mean uncertain, but all that there were are counted."""
+    a, b = (_mean([run.collector_share for run in side.runs]) for side in (data.a, data.b))
+    if a is not None and b is not None and abs(a - b) >= LINE_OF_STEP_SHARE:
+        yield f"the garbage collector paused the steps of A for {percent(a)} of their time, those of B for {percent(b)}"
 
 
 def _moved(data: ComparisonData) -> list[RowLine]:

@@ -10,6 +10,7 @@ import pytest
 
 from ddlprof.analysis.changes import Change
 from ddlprof.analysis.findings import Finding
+from ddlprof.model.records import CollectorPauses
 from ddlprof.report.compare import text as words
 from ddlprof.report.compare.data import ComparisonData, ShiftLine, build
 from ddlprof.report.run.data import ReportData
@@ -129,6 +130,27 @@ def test_one_slow_step_makes_no_difference(tmp_path: Path) -> None:
     data = build([a], [slow_run(tmp_path / "b", lambda n: 10_000 if n == 90 else 8)], [])
     (reason,) = words.why(data)
     assert "without such steps no difference is seen (" in reason
+
+
+@pytest.mark.parametrize(("shares", "told"), [((0.2, 0.0), True), ((0.2, 0.16), False), ((0.2, None), False)])
+def test_pauses_of_the_collector_are_told_where_they_differ(
+    same: ComparisonData, shares: tuple[float | None, float | None], told: bool
+) -> None:
+    a, b = (
+        replace(side, runs=[replace(run, collector_share=share) for run in side.runs])
+        for side, share in zip((same.a, same.b), shares, strict=True)
+    )
+    reasons = list(words.why(replace(same, a=a, b=b)))
+    said = "the garbage collector paused the steps of A for 20 % of their time, those of B for 0 %"
+    assert (said in reasons) == told
+    assert told or not [each for each in reasons if "collector" in each]
+
+
+def test_a_share_of_pauses_is_one_of_the_mean_step(tmp_path: Path) -> None:
+    pauses = [CollectorPauses(1000 * MS, 5, 100 * MS, 30 * MS, 1)]
+    write_rank(tmp_path, header(), [step(n) for n in range(100)], records=pauses)
+    run = analysed(tmp_path)
+    assert build([run], [run], []).a.runs[0].collector_share == pytest.approx(0.1, rel=0.05)
 
 
 def test_a_class_may_differ_where_the_step_does_not(tmp_path: Path) -> None:

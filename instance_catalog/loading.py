@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from ddlprof.instance_catalog import table
 from ddlprof.instance_catalog.catalog import Catalog
@@ -34,6 +35,7 @@ from ddlprof.instance_catalog.records import (
     Source,
 )
 
+Record = TypeVar("Record")
 DATA = Path(__file__).parent / "data"
 MEASURED_FIELDS = ("network_gbps", "flow_gbps", "flow_placement_group_gbps")
 """Fields of an instance type that are replaced by the user's own measurements."""
@@ -46,21 +48,27 @@ def load(overlay: Path | Literal["default"] | None = "default") -> Catalog:
     """
     directory = default_overlay() if overlay == "default" else overlay
     own = Overlay() if directory is None else read_overlay(directory)
-    limits = table.read(DATA / "flow_limits.csv", FlowLimit)
-    pairs = _pairs(table.read(DATA / "gpu_links.csv", GpuLink))
+    limits = _shipped("flow_limits.csv", FlowLimit)
+    pairs = _pairs(_shipped("gpu_links.csv", GpuLink))
     newest = _newest(own.links)
-    gpus = table.read(DATA / "gpus.csv", Gpu)
-    instances = merge_instances(table.read(DATA / "instances.csv", InstanceType), _with_known_gpus(own.instances, gpus))
+    gpus = _shipped("gpus.csv", Gpu)
+    instances = merge_instances(_shipped("instances.csv", InstanceType), _with_known_gpus(own.instances, gpus))
     return Catalog(
         instances=tuple(_complete(row, limits, pairs, newest) for row in instances),
         gpus=tuple(gpus),
-        prices=tuple(merge_prices(table.read(DATA / "prices.csv", Price), own.prices)),
+        prices=tuple(merge_prices(_shipped("prices.csv", Price), own.prices)),
         links=own.links,
         reached=own.reached,
         flow_limits=tuple(limits),
-        sources=tuple(table.read(DATA / "sources.csv", Source)),
-        disagreements=tuple(table.read(DATA / "disagreements.csv", Disagreement)),
+        sources=tuple(_shipped("sources.csv", Source)),
+        disagreements=tuple(_shipped("disagreements.csv", Disagreement)),
     )
+
+
+@cache
+def _shipped(file: str, record: type[Record]) -> tuple[Record, ...]:
+    """A table of the snapshot, which is the same whatever overlay is merged with it."""
+    return tuple(table.read(DATA / file, record))
 
 
 def _with_known_gpus(rows: Iterable[InstanceType], gpus: Sequence[Gpu]) -> list[InstanceType]:

@@ -210,7 +210,7 @@ def outputs(
 
 
 def unseen(text: str) -> set[str]:
-    return {character for character in text if character != "\n" and plain(character) != character}
+    return {character for character in set(text) - {"\n"} if plain(character) != character}
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from ddlprof.cli.app import main
 from tests.golden.runs import simple_run
+from tests.integration.processes import Processes
 
 ROOT = Path(__file__).parents[3]
 MISTAKES = Path(__file__).with_name("mistakes.txt").read_text(encoding="utf-8").splitlines()
@@ -42,7 +42,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_mistakes_are_answered(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    processes: Processes,
 ) -> None:
     assert len(MISTAKES) >= 130
     monkeypatch.chdir(tmp_path)
@@ -51,7 +55,7 @@ def test_mistakes_are_answered(
     for command in MISTAKES:
         words = [places.get(word, word) for word in command.split()]
         if words[0] == "run":  # which becomes the training
-            done = subprocess.run([sys.executable, "-m", "ddlprof", *words], capture_output=True, text=True)
+            done = processes.run(sys.executable, "-m", "ddlprof", *words, text=True)
             code, said = done.returncode, done.stderr
         else:
             monkeypatch.setattr(sys, "argv", ["ddlprof", *words])

@@ -127,7 +127,12 @@ def every_function_fails(end: Callable[[Fault], int], kinds: list[Callable[[], N
     return len(functions)
 
 
-@pytest.fixture(params=range(0, len(FAULTS), 3), ids=lambda n: f"from-{n}")
+NIGHTLY = [pytest.mark.slow, pytest.mark.nightly]
+
+
+@pytest.fixture(
+    params=[0, 5, *(pytest.param(first, marks=NIGHTLY) for first in (2, 7))], ids=lambda first: f"from-{first}"
+)
 def kinds(request: pytest.FixtureRequest) -> list[Callable[[], None]]:
     """All ways to fail. They take turns, beginning with another in each test."""
     return FAULTS[request.param :] + FAULTS[: request.param]
@@ -201,7 +206,7 @@ def test_a_launcher(kinds: list[Callable[[], None]], monkeypatch: pytest.MonkeyP
         ("program", 0, 15),
         pytest.param("program", 0, 5, marks=pytest.mark.slow),
         *(
-            pytest.param(how, n, 1, marks=[pytest.mark.slow, pytest.mark.nightly])
+            pytest.param(how, n, 1, marks=NIGHTLY)
             for how in ("program", "child") for n in (0, 4, 8)
         ),
     ],

@@ -13,7 +13,7 @@ from scripts.fuzz.blocks import WAYS, blocks_of, make_up_numbers, resealed
 from scripts.fuzz.damage import Damage, Seen, damaged, look
 from scripts.fuzz.written import RANKS, STEPS, write_run
 
-EACH = 20
+EACH = 8
 
 
 @pytest.fixture(scope="module")

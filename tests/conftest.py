@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ os.environ["PYTHONUSERBASE"] = site.getuserbase()
 
 # How long an example takes says nothing on a busy machine. Tests that say how many they try keep to that. The short
 # profile tries the same examples each time: what only chance would find is found at night, and not in a fresh clone.
-hypothesis.settings.register_profile("short", deadline=None, max_examples=50, derandomize=True)
+hypothesis.settings.register_profile("short", deadline=None, max_examples=30, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
 
@@ -34,6 +35,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip("needs a CUDA device")
     if item.get_closest_marker("root") and (os.geteuid() != 0 or shutil.which("ip") is None):
         pytest.skip("needs root and iproute2")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end, so neither the garbage collector nor what looks for the objects
+    of a training goes through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,11 @@ from typing import NamedTuple
 import pytest
 
 from tests.unit.import_rules import CATALOG, HEAVY, ROOMS, RULES, TORCH_AT_TOP
+from tests.unit.sources import ROOT, all_statements, parsed, sources, statements, trees
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["trees"]
+pytestmark = pytest.mark.usefixtures("trees")
+
 FOLDERS = ("ddlprof", "recommender", "instance_catalog")
 STDLIB = frozenset(sys.stdlib_module_names)
 MAX_FILE_LINES = 500
@@ -36,19 +38,6 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     parts = parts if parts[0] not in FOLDERS[1:] else ("ddlprof", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements in a file or statement, and what holds some of them: no expression has any."""
-    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
-        yield from getattr(node, name, ())
-
-
-def all_statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Those in others, too."""
-    for node in statements(tree):
-        yield node
-        yield from all_statements(node)
 
 
 def imports(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
@@ -101,16 +90,6 @@ def violation(module: str, found: Import) -> str | None:
     if (package == "ddlprof" or package.endswith(".cli")) and not found.lazy and top in HEAVY - {"typer"}:
         return f"{package} imports {top} inside functions only"
     return None
-
-
-def sources(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-
-
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    """The file, which several of these tests look at."""
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def test_imports_point_one_way() -> None:

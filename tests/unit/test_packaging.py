@@ -13,13 +13,15 @@ import pytest
 import yaml
 
 from ddlprof import doctor, registry
+from tests.unit.sources import ROOT, all_statements, parsed, sources, trees
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     tomllib = pytest.importorskip("tomllib")
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["trees"]
+pytestmark = pytest.mark.usefixtures("trees")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -73,14 +75,15 @@ def oldest_torch() -> str:
 def imported(*folders: str, by_name: bool = False) -> set[str]:
     """Packages that any file of these folders imports, the standard library's and its neighbours' left out."""
     found = set()
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    files = sources(*folders)
     for path in files:
-        for node in ast.walk(ast.parse(path.read_text())):
+        calls = by_name and "importlib.import_module" in path.read_text(encoding="utf-8")
+        for node in ast.walk(parsed(path)) if calls else all_statements(parsed(path)):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.partition(".")[0])
-            elif by_name and isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
+            elif calls and isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
                 found |= {
                     str(ast.literal_eval(argument)) for argument in node.args if isinstance(argument, ast.Constant)
                 }

@@ -22,7 +22,7 @@ from ddlprof.model.records import Flag, StepRow
 from scripts.lab.virtual_clock import VirtualClock
 from tests.integration.hooks.conftest import Layers, Profiling, on
 
-STEPS = 32
+STEPS = 24
 WARM_UP = 12
 CLASS_SHARE = 0.001
 CLASSES = ("compute", "data", "other", "rollout")

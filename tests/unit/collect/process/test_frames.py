@@ -15,7 +15,7 @@ import torch
 from ddlprof.collect.process.frames import positions, stack_of_frame, stack_of_thread
 from ddlprof.collect.process.stacks import StackSampler
 
-_SAMPLED_S = 1.0
+_SAMPLED_S = 0.3
 
 
 class Bound:

@@ -12,6 +12,7 @@ from ddlprof.collect.process.frames import stack_of_thread
 from ddlprof.collect.process.stacks import CodeLocator, StackSampler
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.source_locations import CONSTANT, DECOMPOSES, DERIVES, DERIVES_EACH, ONE_HOT, PRECONDITIONS
+from tests.unit.collect.process.standing import standing
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the instruction does not tell its columns")
@@ -64,13 +65,9 @@ def test_lines_that_decompose_or_derive_are_told(name: str, word: str) -> None:
         else:
             algebra.relu()
 
-    thread = threading.Thread(target=penalty)
-    thread.start()
-    begun.wait()
     places = CodeLocator()
-    stack = [frame for frame in stack_of_thread(thread.ident or 0) if frame.code.co_name != "svd"]
-    release.set()
-    thread.join()
+    with standing(penalty, begun, release) as thread:
+        stack = [frame for frame in stack_of_thread(thread) if frame.code.co_name != "svd"]
     found = places.find_costly(places.inside(stack, []))
     assert ("" if found is None else found.what) == word
 
@@ -88,12 +85,8 @@ def test_a_line_that_decomposes_for_an_update_is_told(monkeypatch: pytest.Monkey
         for _ in range(1):
             eigh()
 
-    thread = threading.Thread(target=precondition)
-    thread.start()
-    begun.wait()
-    stack = [frame for frame in stack_of_thread(thread.ident or 0) if frame.code.co_name == "precondition"]
-    release.set()
-    thread.join()
+    with standing(precondition, begun, release) as thread:
+        stack = [frame for frame in stack_of_thread(thread) if frame.code.co_name == "precondition"]
     monkeypatch.setattr(stacks, "stack_of_thread", lambda _: stack)  # as eigh is in C
     sampler = StackSampler()
     begins: Event = (kind, 0, None, None, None)

@@ -36,6 +36,7 @@ from ddlprof.model.source_locations import (
     UPDATE,
     SourceLocation,
 )
+from tests.unit.collect.process.standing import standing
 
 
 def event(kind: Kind, a: object = None) -> Event:
@@ -121,12 +122,8 @@ def waiting() -> Iterator[int]:
         begun.set()
         release.wait()
 
-    thread = threading.Thread(target=outer)
-    thread.start()
-    begun.wait()
-    yield thread.ident or 0
-    release.set()
-    thread.join()
+    with standing(outer, begun, release) as thread:
+        yield thread
 
 
 def test_the_innermost_line_of_the_users(waiting: int) -> None:
@@ -284,16 +281,12 @@ def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers(
         for _ in range(1):
             call()
 
-    thread = threading.Thread(target=many)
-    thread.start()
-    begun.wait()
     sampler = StackSampler()
-    sampler.sample(thread.ident, LOSS[:1], 1)
-    sampler.sample(thread.ident, [event(Kind.OPTIMIZER_BEGIN)], 1)
-    sampler.sample(thread.ident, [event(Kind.BACKWARD_END)], 1)
-    sampler.sample(thread.ident, [event(Kind.BACKWARD_BEGIN)], 1)
-    release.set()
-    thread.join()
+    with standing(many, begun, release) as thread:
+        sampler.sample(thread, LOSS[:1], 1)
+        sampler.sample(thread, [event(Kind.OPTIMIZER_BEGIN)], 1)
+        sampler.sample(thread, [event(Kind.BACKWARD_END)], 1)
+        sampler.sample(thread, [event(Kind.BACKWARD_BEGIN)], 1)
     found = sampler.of_step(2, 0)
     assert [place.what for place in found.compute] == [word, UPDATE, BETWEEN]
     line = many.__code__.co_firstlineno + 1
@@ -329,13 +322,9 @@ def test_a_loop_of_the_script_is_told_outside_of_computing(before: list[Event], 
             release.wait()
 
     function = {"many": many, "total": total, "other": other}[form]
-    thread = threading.Thread(target=function)
-    thread.start()
-    begun.wait()
     sampler = StackSampler()
-    sampler.sample(thread.ident, before, 1)
-    release.set()
-    thread.join()
+    with standing(function, begun, release) as thread:
+        sampler.sample(thread, before, 1)
     (place,) = sampler.of_step(2, 0).other
     assert place.what == word
     if word:
@@ -353,13 +342,9 @@ def test_a_generator_that_is_asked_for_each_batch_is_no_loop() -> None:
         for batch in (made() for _ in range(1)):
             assert batch
 
-    thread = threading.Thread(target=many)
-    thread.start()
-    begun.wait()
     sampler = StackSampler()
-    sampler.sample(thread.ident, [], 1)
-    release.set()
-    thread.join()
+    with standing(many, begun, release) as thread:
+        sampler.sample(thread, [], 1)
     (place,) = sampler.of_step(2, 0).other
     assert place.what == ""
 
@@ -375,13 +360,9 @@ def test_a_loop_of_the_script_that_only_calls_others_is_not_told() -> None:
         for _ in range(1):
             called_back()
 
-    thread = threading.Thread(target=call_back)
-    thread.start()
-    begun.wait()
     sampler = StackSampler()
-    sampler.sample(thread.ident, [], 1)
-    release.set()
-    thread.join()
+    with standing(call_back, begun, release) as thread:
+        sampler.sample(thread, [], 1)
     (place,) = sampler.of_step(2, 0).other
     assert place.what == ""
     assert place.text.endswith("called_back")
@@ -411,13 +392,9 @@ def test_weights_that_are_computed_in_a_loop_are_told(looped: bool, cached: bool
     def one() -> None:
         assert layer.weight is not None
 
-    thread = threading.Thread(target=many if looped else one)
-    thread.start()
-    begun.wait()
     sampler = StackSampler()
-    sampler.sample(thread.ident, LOSS[:1], 1)
-    release.set()
-    thread.join()
+    with standing(many if looped else one, begun, release) as thread:
+        sampler.sample(thread, LOSS[:1], 1)
     (place,) = sampler.of_step(2, 0).compute
     assert place.what == word
     assert place.text.endswith("many" if looped else "forward")

@@ -50,8 +50,6 @@ class Extension(NamedTuple):
     commands: Mapping[str, Command] = {}
     examples: Mapping[str, Sequence[str]] = {}
     """The examples of commands in a group, such as `cluster simulate`."""
-    renamed: Mapping[str, Mapping[str, str]] = {}
-    """For each command the options that were renamed, and what to type in their place."""
     names: Mapping[str, str] = {}
     """The short names of modules that users import, and the modules that have them."""
 

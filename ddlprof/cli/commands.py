@@ -42,12 +42,6 @@ CORE = (
                 _HERE + "fleet",
             ),
         },
-        renamed={
-            "report": {"--steps": "--step-range A:B", "--csv": "ddlprof export RUN -o DIR"},
-            "export": {"--csv": "-o DIR"},
-            "watch": {"--steps": "--total-steps N"},
-            "fleet": {"--load": "--analyse N"},
-        },
     ),
     Extension(
         "Choose",
@@ -87,7 +81,6 @@ CORE = (
             "instances refresh": ["instances refresh", "instances refresh --region us-east-1,eu-west-1"],
             "instances measured": ["instances measured RUN --instance p3.16xlarge"],
         },
-        renamed={"instances refresh": {"--instances": "--instance TYPE,..."}},
     ),
     Extension("Plan"),
     Extension("Do more"),

@@ -102,12 +102,6 @@ def _epilog(examples: Sequence[str]) -> str:
 _MAY_LACK_VALUES = ("recommend", "predict")
 """Commands with an option that means something without its value, too, which click cannot tell from an argument."""
 _USAGE_EXIT_CODE = 2
-_RENAMED_EVERYWHERE = {
-    "--output": "-o FILE",
-    "--csv": "-o FILE.csv",
-    "--json": "-o FILE.json",
-    "--html": "-o FILE.html",
-}
 
 # Plain help: rich mark-up doubles the time of `--help`.
 _FIRST_STEPS = ["run train.py", "report RUN -o page.html", "recommend RUN --budget 12h --epochs 90"]
@@ -149,7 +143,7 @@ def call(arguments: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         command = _command_path(error, arguments)
-        message = _renamed(command, error) or _plainly(error.format_message())
+        message = _plainly(error.format_message())
         complain(f"{message} (see {command} --help)")
         return _USAGE_EXIT_CODE
     return result if isinstance(result, int) else 0
@@ -161,16 +155,6 @@ def _plainly(message: str) -> str:
     return re.sub(r"(?<=: )Value error, |, unable to parse string as an? \w+$", "", text).replace(
         ": Input should be", ": it should be"
     )
-
-
-def _renamed(command: str, usage_error: Exception) -> str | None:
-    """A hint on what to type in place of an option that was removed."""
-    option = getattr(usage_error, "option_name", "")
-    name = command.removeprefix("ddlprof").strip()
-    extension = owner(name.partition(" ")[0])
-    renamed = extension.renamed.get(name, {}) if extension else {}
-    now = renamed.get(option) or (_RENAMED_EVERYWHERE.get(option) if name else None)
-    return f"{option} is gone: type {now}" if now else None
 
 
 def _command_path(usage_error: Exception, arguments: list[str]) -> str:

@@ -14,5 +14,4 @@ EXTENSION = Extension(
             takes_all=True,
         )
     },
-    renamed={"characterize": {"--steps": "--max-steps N", "--json": "--format json, for standard output"}},
 )

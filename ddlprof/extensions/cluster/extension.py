@@ -35,10 +35,5 @@ EXTENSION = Extension(
             "cluster advise RUN --gpus 16 --remaining 12h --emit slurm",
         ],
     },
-    renamed={
-        "elastic": {"--per-machine": "--gpus-per-node N"},
-        "cluster advise": {"--gpus-per-machine": "--gpus-per-node N"},
-        "cluster simulate": {"--csv": "-o DIR/"},
-    },
     names={"ddlprof.cluster": "ddlprof.extensions.cluster"},
 )

@@ -13,6 +13,5 @@ EXTENSION = Extension(
             "ddlprof.extensions.fusion.cli.fuse",
         )
     },
-    renamed={"fuse": {"--steps": "--max-steps N", "--max-b": "--max-models N", "--beside": "--processes N"}},
     names={"ddlprof.fusion": "ddlprof.extensions.fusion"},
 )

@@ -13,12 +13,5 @@ EXTENSION = Extension(
             "ddlprof.extensions.hetero.cli.plan",
         )
     },
-    renamed={
-        "plan": {
-            "--cluster": "--machines FILE",
-            "--batch": "--global-batch N",
-            "--trace-out": "-o FILE --format trace",
-        }
-    },
     names={"ddlprof.hetero": "ddlprof.extensions.hetero"},
 )

@@ -13,5 +13,4 @@ EXTENSION = Extension(
             "ddlprof.extensions.sharing.cli.share",
         )
     },
-    renamed={"share": {"--check": "--inspect"}},
 )

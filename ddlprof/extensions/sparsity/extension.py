@@ -14,6 +14,5 @@ EXTENSION = Extension(
             takes_all=True,
         )
     },
-    renamed={"sparsity": {"--steps": "--max-steps N"}},
     names={"ddlprof.nn": "ddlprof.extensions.sparsity.nn"},
 )

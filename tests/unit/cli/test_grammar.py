@@ -1,4 +1,4 @@
-"""One grammar of commands, as docs/commands.md has it: where results go, formats, old names of options, exit codes."""
+"""One grammar of commands, as docs/commands.md has it: where results go, formats, exit codes."""
 
 from __future__ import annotations
 
@@ -66,36 +66,6 @@ ENDINGS = {
     "kueue": "kueue.yaml",
     "kubernetes": "kubernetes.yaml",
 }
-OLD = [
-    ("report --output x RUN", "-o FILE"),
-    ("report --steps 1:2 RUN", "--step-range A:B"),
-    ("recommend RUN --json x", "-o FILE.json"),
-    ("recommend RUN --csv=x", "-o FILE.csv"),
-    ("recommend RUN --html x", "-o FILE.html"),
-    ("predict RUN --json x", "-o FILE.json"),
-    ("watch RUN --steps 9", "--total-steps N"),
-    ("characterize --steps 9 x.py", "--max-steps N"),
-    ("characterize --json x x.py", "--format json"),
-    ("sparsity --steps 9 x.py", "--max-steps N"),
-    ("sparsity --csv x x.py", "-o FILE.csv"),
-    ("fuse a:b --steps 9", "--max-steps N"),
-    ("fuse a:b --max-b 2", "--max-models N"),
-    ("fuse a:b --beside 2", "--processes N"),
-    ("fleet runs --load 3", "--analyse N"),
-    ("share x.zip --check", "--inspect"),
-    ("plan RUN --cluster x", "--machines FILE"),
-    ("report RUN --csv x", "ddlprof export RUN -o DIR"),
-    ("export RUN --csv x", "-o DIR"),
-    ("plan RUN --batch 2", "--global-batch N"),
-    ("plan RUN --trace-out x", "-o FILE --format trace"),
-    ("elastic --per-machine 8", "--gpus-per-node N"),
-    ("elastic --csv x", "-o FILE.csv"),
-    ("cluster advise RUN --gpus-per-machine 8", "--gpus-per-node N"),
-    ("cluster simulate --csv out", "-o DIR/"),
-    ("cluster simulate --json -", "-o FILE.json"),
-    ("instances refresh --instances x", "--instance TYPE"),
-    ("features a:b --output x", "-o FILE"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -212,14 +182,7 @@ def test_a_folder_gets_the_format_of_several_files(typed: Callable[..., tuple[in
     assert (code, "say into which folder, with -o DIR" in err) == (2, True)
 
 
-@pytest.mark.parametrize(("line", "now"), OLD)
-def test_an_old_name_says_what_to_type(line: str, now: str, typed: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = typed(*line.split())
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"type {now}" in err
-
-
-def test_what_belongs_to_a_script_is_no_old_name(typed: Callable[..., tuple[int, str, str]]) -> None:
+def test_what_follows_a_script_belongs_to_it(typed: Callable[..., tuple[int, str, str]]) -> None:
     _, _, err = typed("sparsity", "gone.py", "--csv", "x")
     assert "cannot open gone.py" in err
 

@@ -96,6 +96,8 @@ COPIES = "copies"
 """Copies the objects of a sample, with all that is in them."""
 ASKS = "asks"
 """Asks the process of a `multiprocessing.Manager`."""
+PROGRAMS = "programs"
+"""Starts a program or processes, or waits for a program to end."""
 SEARCHES = "searches"
 """Lists the files of a folder."""
 FINDS = "finds"
@@ -127,7 +129,7 @@ def in_data(what: str) -> str:
 def data_work() -> tuple[str, ...]:
     """What a line does to make a batch: with `in_data` of a loader's, else of a loop that loads its batches itself."""
     return (OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, QUERIES, PARSES, SEARCHES, READS, UNPACKS, COPIES, ASKS,
-            FINDS, *in_turns())  # fmt: skip
+            FINDS, PROGRAMS, *in_turns())  # fmt: skip
 
 
 def in_turns() -> tuple[str, ...]:

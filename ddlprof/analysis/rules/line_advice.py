@@ -35,6 +35,9 @@ AT_LINE = {
     "in arrays",
     source_locations.ASKS: "arrays or tensors in shared memory (tensor.share_memory_(), np.memmap) in place of a dict "
     "or list of multiprocessing.Manager, whose process is asked for each sample",
+    source_locations.PROGRAMS: "start no program or process anew each time: a library that does the same in this "
+    "process (soundfile for sounds, PyAV for videos), or once, before the training, with the results kept; of "
+    "processes one pool for all, made before the loop",
     source_locations.PER_SAMPLE: "take whole batches by their indices: where the data set takes a list of them "
     "(TensorDataset, arrays), DataLoader(data, batch_size=None, sampler=BatchSampler(RandomSampler(data), N, False)); "
     "else __getitems__ in it",
@@ -137,6 +140,10 @@ AT_ANY_LINE = {
         "cross_entropy or gather for a choice of columns",
     ),
     **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
+    source_locations.PROGRAMS: (
+        "starting programs or processes at",
+        f"{AT_LINE[source_locations.PROGRAMS]}; what is only logged (nvidia-smi): less often",
+    ),
     # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
     source_locations.LISTS: (
         "at",

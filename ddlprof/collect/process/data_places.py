@@ -26,6 +26,7 @@ from ddlprof.model.source_locations import (
     OPENS,
     PARSES,
     PER_SAMPLE,
+    PROGRAMS,
     QUERIES,
     READS,
     SAMPLER,
@@ -90,6 +91,7 @@ _MODULES = {
     "PIL": DECODES, "cv2": DECODES, "imageio": DECODES, "json": PARSES, "yaml": PARSES, "xml": PARSES, "csv": PARSES,
     "torch.serialization": PARSES, "gzip": UNPACKS, "bz2": UNPACKS, "lzma": UNPACKS, "copy": COPIES,
     "multiprocessing.managers": ASKS, "filelock": LOCKS, "portalocker": LOCKS,
+    "subprocess": PROGRAMS,
 }  # fmt: skip
 """What a line does, by the package, or the module, of the code that it calls."""
 _UNPACKING = frozenset(("zipfile", "h5py", "zarr"))
@@ -127,9 +129,10 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
     inside, owners = stack[:end], owners[:end]
     if any(frame.module.startswith(_LOADER) and frame.code.co_name in WAITING for frame in inside):
         return []
-    if any(frame.module.startswith("multiprocessing") and frame.code.co_name == "start" for frame in inside):
-        return [SourceLocation(_STARTING, in_data(STARTS))]
     users = [number for number, owner in enumerate(owners) if owner == USER]
+    called = inside[: users[0]] if users else inside
+    if _starts_processes(called) and (not users or any(frame.module.startswith(_LOADER) for frame in called)):
+        return [SourceLocation(_STARTING, in_data(STARTS))]
     if not users:
         return _in_libraries(places, inside, owners)
     inner, outer = inside[users[0]], inside[users[-1]]
@@ -174,6 +177,8 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
     for what, known in _CALLS.items():
         if names & known:
             return what
+    if _starts_processes(called):
+        return PROGRAMS
     if called and called[-1].module == "multiprocessing.synchronize":  # `with lock:`, and no queue that takes its own
         return TURNS
     for frame in reversed(called):
@@ -190,6 +195,14 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
     if not names & _OF_LISTS or names - _OF_LISTS - _PLAIN:
         return ""
     return TENSOR if one_sample else LISTS
+
+
+def _starts_processes(called: list[StackFrame]) -> bool:
+    """Whether these frames start processes of multiprocessing, or end those of a pool."""
+    return any(
+        frame.module.startswith("multiprocessing") and frame.code.co_name in ("start", "_terminate_pool")
+        for frame in called
+    )
 
 
 def names_called(line: StackFrame) -> set[str]:

@@ -227,6 +227,7 @@ def test_gradients_in_a_loop_may_need_one_another() -> None:
         (source_locations.OWN_LOOP, "whole arrays or tensors in place of this loop"),
         (source_locations.TABLES, "to_numpy()"),
         (source_locations.LISTS, "np.stack"),
+        (source_locations.PROGRAMS, "one pool"),
         ("", "see what this line does"),
     ],
 )

@@ -156,7 +156,9 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
      ("json.decoder", "decode", "data parses"), ("json", "dump", "data"),
      ("tarfile", "open", "data opens"), ("zipfile", "read", "data unpacks"), ("copy", "deepcopy", "data copies"),
      ("copy", "copy", "data"), ("filelock._api", "acquire", "data locks"),
-     ("multiprocessing.synchronize", "__enter__", "data turns"),
+     ("multiprocessing.synchronize", "__enter__", "data turns"), ("subprocess", "communicate", "data programs"),
+     ("multiprocessing.process", "start", "data programs"),
+     ("multiprocessing.pool", "_terminate_pool", "data programs"),
      ("threading", "acquire", "data")],
 )  # fmt: skip
 def test_a_line_is_known_by_the_function_it_calls(tmp_path: Path, module: str, name: str, what: str) -> None:
@@ -243,6 +245,11 @@ def test_what_an_epoch_begins_with() -> None:
     code = BaseProcess.start.__code__
     (place,) = data_places(CodeLocator(), [StackFrame(code, 0, "multiprocessing.process"), _ours()])
     assert place[:2] == ("the start of the loader's workers", "data starts")
+    user = StackFrame(compile("pool = Pool(2)", "/home/train.py", "exec"), 0, "train")
+    starting = StackFrame(code, 0, "multiprocessing.process")
+    within = StackFrame(code.replace(co_name="__init__"), 0, "torch.utils.data.dataloader")
+    for called, what in (([starting, within], "data starts"), ([starting], "data programs")):  # a loader of the user's
+        assert data_places(CodeLocator(), [*called, user, _ours()])[0].what == what
     sampling = StackFrame(RandomSampler.__iter__.__code__, 0, "torch.utils.data.sampler")
     (place,) = data_places(CodeLocator(), [sampling, _ours()])
     assert place.what == "data sampler"

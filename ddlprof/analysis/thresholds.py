@@ -82,6 +82,7 @@ LOOPED_TENSOR_S = 500e-6  # for a parameter: ten operators and more, each launch
 SMALL_OPERATOR_S = 200e-6  # forward and backward of a node of the graph: with more, computing is not launching
 LAUNCHED_OPERATOR_S = 40e-6  # the same, of which starting its operators is the most
 FEW_SAMPLES = 4  # from there on, twice the batch is a question of how it learns
+EVALUATED_FEWER = 4  # as many times the samples of a forward as an evaluation takes: its batches were not chosen
 MICRO_BATCHES = 4  # fewer backward passes may be those of a generator and its critic
 LOOPED_NODES = 200  # in a graph: with fewer, no loop of small operators is worth a word
 LOOP_SAMPLES = 3  # the graph proves that there is a loop: the samples need only tell which one it is

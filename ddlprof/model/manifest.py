@@ -158,6 +158,8 @@ class TrainingFacts:
     """Whether the only backward of each first step kept its graph (`retain_graph=True`), which was let go later."""
     evaluates_with_gradients: Shared[bool | None] = None
     """Whether the trained model was evaluated with gradients; None: not known."""
+    evaluated_samples: Shared[int | None] = None
+    """The most samples of a forward without gradients that evaluated the trained model; None: not known."""
     subnormal_share: Shared[float | None] = None
     """The share of numbers near the smallest float32 at the last look, of a training on processors."""
     subnormal_of: str | None = None

@@ -15,6 +15,7 @@ from ddlprof.analysis.sources import MORE_THAN_A_LINE, TIMED, SourceShare, funct
 from ddlprof.analysis.thresholds import (
     ANOMALY_SHARE,
     BOUND_SHARE,
+    EVALUATED_FEWER,
     FINDING_STEPS,
     FORWARD_ALONE,
     JOB_EVENTS,
@@ -272,6 +273,12 @@ def evaluation_share(facts: Facts) -> Issue | None:
     once = job is not None and job.evaluations == 1
     if once:
         action = "evaluate on fewer batches, or in another process"
+    few, batch = facts.training.evaluated_samples, facts.training.batch_per_rank
+    if few and batch and EVALUATED_FEWER * few <= batch:
+        action = (
+            f"evaluate in larger batches, where samples are of one size: a forward takes {count(few, 'sample')}, one "
+            f"of the training {batch:,}; {action}"
+        )
     if facts.training.evaluates_with_gradients:
         action = f"with torch.no_grad(): around it, as nothing uses its graphs ({_PART_OF_IT}); {action}"
     title, alone = "the job spends much of its time evaluating", facts.lone_evaluator

@@ -83,6 +83,7 @@ def update_manifest(
     if (subnormal := probe.subnormals.found) is not None:
         training.subnormal_of, training.subnormal_share, training.subnormal_times = subnormal
     training.evaluates_with_gradients = assembler.evaluates_with_gradients
+    training.evaluated_samples = assembler.evaluated_samples or None
     training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained
     _add_optimizer(manifest, probe)
 

@@ -60,6 +60,8 @@ class StepAssembler(OpenStep):
         self.evaluates_with_gradients: bool | None = None
         """Whether the trained model was evaluated with gradients; None: no forward with gradients was in training mode,
         so that those in eval mode may be the training."""
+        self.evaluated_samples: int | None = 0
+        """The most samples of a forward without gradients that evaluated; None: not known."""
         self.boundaries = StepBoundaries(step_optimizer)
         self.phases = Phases(self.boundaries)
         self.spans = JobSpans(origin)
@@ -157,6 +159,9 @@ class StepAssembler(OpenStep):
             sums.add_no_grad(no_grad)
             self.parts.book_as(FORWARD, no_grad.teaching_ns)
             self.teaches |= no_grad.teaching_ns > 0
+            if no_grad.evaluates:
+                samples, most = segment.no_grad.evaluated(), self.evaluated_samples
+                self.evaluated_samples = None if samples is None or most is None else max(samples, most)
         if segment.begin is not None and (training is False or no_grad.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
         if training and self._maybe_evaluated is None:

@@ -130,6 +130,13 @@ class NoGradForwards:
             evaluates=Purpose.EVALUATION in ns,
         )
 
+    def evaluated(self) -> int | None:
+        """The most samples of one of those that evaluated, after `times` said which did; None if not known."""
+        if None in self._times:
+            return None
+        samples = [calls.samples for calls in self._times if calls is not None and calls.purpose is Purpose.EVALUATION]
+        return None if None in samples else max((each or 0 for each in samples), default=0)
+
     def _purpose(
         self, calls: NoGradCalls | None, training: bool, alone: bool, step: int, trained_on: int | None
     ) -> Purpose:

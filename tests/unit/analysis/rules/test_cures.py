@@ -88,6 +88,19 @@ def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | 
     assert ("a run with it tells" in finding.next) == bool(graded) == finding.saves_part  # all of it is no gain of that
 
 
+@pytest.mark.parametrize(
+    ("samples", "batch", "larger"),
+    [(1, 128, True), (32, 128, True), (33, 128, False), (None, 128, False), (1, None, False)],
+)
+def test_an_evaluation_of_small_batches_is_told_to_take_larger_ones(
+    samples: int | None, batch: int | None, larger: bool
+) -> None:
+    given = facts(job=job("evaluation", 300), evaluated_samples=samples, batch_per_rank=batch)
+    (finding,) = found("evaluation_share", given)
+    assert finding.next.startswith("evaluate in larger batches") == larger
+    assert "evaluate less often" in finding.next
+
+
 def test_a_single_evaluation_is_told_if_it_bounds_the_job_and_not_to_come_less_often() -> None:
     once = job("evaluation", 440, times=1)
     assert not found("evaluation_share", facts(job=once))  # a test at the end

@@ -83,6 +83,26 @@ def test_a_teacher_in_eval_mode_is_there_in_every_step() -> None:
     assert [step for step in (0, 1, 2, 10, 20, 21) if teaches(step)] == [0, 1, 2, 21]
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "most"),
+    [([1, 3], 3), ([1, None], None), ([], 0)],
+)
+def test_the_most_samples_of_an_evaluation_are_told_if_all_are_known(
+    evaluated: list[int | None], most: int | None
+) -> None:
+    forwards = times(calls(trained=False, samples=64))  # a teacher's are others
+    for samples in evaluated:
+        forwards.begin(calls(training_mode=False, samples=samples, read=Read.LOSS), True)
+    assert forwards.times(True, False, 0, BATCH).evaluates is bool(evaluated)
+    assert forwards.evaluated() == most
+
+
+def test_samples_of_compiled_functions_are_not_known() -> None:
+    forwards = times(None)
+    forwards.times(False, False, 0, BATCH)
+    assert forwards.evaluated() is None
+
+
 def test_compiled_functions_are_teachers_in_front_of_a_training_forward() -> None:
     assert times(None).times(True, False, 0, BATCH) == NoGradTimes(teaching_ns=5)
     assert times(None).times(False, False, 0, BATCH) == NoGradTimes(evaluating_ns=5, evaluates=True)

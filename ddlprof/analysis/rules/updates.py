@@ -6,18 +6,22 @@ from collections import defaultdict
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.rules.switches import python_counts
+from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.thresholds import (
+    CPU_FLOPS_PER_BYTE,
     FEW_ROWS,
     FINDING_STEPS,
+    FLOPS_PER_BYTE,
     LINE_OF_STEP_SHARE,
     LINE_SAMPLES,
     LOOPED_TENSOR_S,
     LOOPED_TENSORS,
+    PENALISED_SHARE,
+    WARN_SHARE,
 )
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.base.units import count, percent
-from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES
+from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES, Operator
 from ddlprof.model.source_locations import BETWEEN, PRECONDITIONS, UPDATE
 
 _FOREACH_GAIN = 1 / 3
@@ -26,6 +30,8 @@ _SELDOM = 10
 """In so many updates matrices are decomposed once; papers that do so name 10 to 100."""
 _OWN_GAIN = 0.5
 """The part of a loop of small operators that is less with lists of tensors."""
+_POWERS = ("pow", "mul", "abs")
+"""Operators that make squares and absolute values."""
 SPARSE_EMBEDDING = (
     "nn.Embedding(..., sparse=True), and its weight outside of clip_grad_norm_ and in an optimizer of its own "
     "(torch.optim.SparseAdam, or SGD or Adagrad without weight_decay), as others refuse sparse gradients"
@@ -144,6 +150,54 @@ def dense_embedding(facts: Facts) -> Issue | None:
                  share * update / step, gain_s=share * update, about="compute")  # fmt: skip
 
 
+def weight_penalty(facts: Facts) -> Issue | None:
+    """Finds a term of the loss that goes through the weights, such as the sum of their squares."""
+    step, sizes = facts.mean_s("step"), _penalised(facts)
+    updated = sum(each.shape[0] * each.count for each in facts.operators if each.kind == "optimizer")
+    weights = sum(size * times for size, times in sizes.items())
+    if not step or facts.launch_bound or facts.model.compiled or weights < max(1, PENALISED_SHARE * updated):
+        return None
+    flops_per_byte = CPU_FLOPS_PER_BYTE if facts.device == "cpu" else FLOPS_PER_BYTE
+    whole = own = 0.0
+    for each in facts.operators:
+        if each.phase != "optimizer":
+            whole += each.count * max(each.flops / flops_per_byte, each.bytes)
+            own += each.count * each.bytes * (_is_of_weights(each) and each.shape[0] in sizes)
+    gain = passes_s(facts) * own / whole
+    if gain < WARN_SHARE * step:
+        return None
+    evidence = (
+        f"{weights:,.0f} of {updated:,.0f} weights go into norms or sums of powers in each forward; these take about "
+        f"{percent(own / whole)} of forward and backward, by operations and bytes"
+    )
+    action = (
+        "weight_decay of the optimizer in place of a sum of squares in the loss, twice its factor (the same gradients "
+        "for SGD and Adam); else after backward, under torch.no_grad(): torch._foreach_add_(gradients, weights, "
+        "alpha=2 * factor), for absolute values torch._foreach_sign(weights), alpha=factor"
+    )
+    return Issue("a term of the loss goes through the weights", evidence, action, facts.steady_steps, gain / step,
+                 gain_s=gain, about="compute")  # fmt: skip
+
+
+def _penalised(facts: Facts) -> dict[int, float]:
+    """How many weights, by their size, go into one number in forwards: a norm of them alone, or as many sums as squares
+    or absolute values. Other operations are those of a normalised weight."""
+    sums, norms, powers, others = (defaultdict[int, float](float) for _ in range(4))
+    for each in facts.operators:
+        if each.phase == "forward" and _is_of_weights(each) and each.shape[0] > 1:
+            kind = powers if each.name in _POWERS else others
+            if each.kind == "reduction" and each.shape[1] == 1:
+                kind = norms if each.name.endswith("norm") else sums
+            kind[each.shape[0]] += each.count
+    found = {size: sums[size] + norms[size] for size in (*sums, *norms)}
+    return {size: times for size, times in found.items() if powers[size] == sums[size] and not others[size]}
+
+
+def _is_of_weights(operator: Operator) -> bool:
+    """Whether an operator computes from parameters alone."""
+    return operator.kind in ("elementwise", "reduction") and operator.grows is None
+
+
 def may_be_sparse(facts: Facts) -> bool:
     """Whether sparse gradients need not go over a backend that refuses them, as NCCL does."""
     return facts.world_size == 1 or facts.training.backend in ("gloo", "cpu:gloo")
@@ -188,6 +242,13 @@ RULES = (
          "after the backward and in the optimizer", "what is decomposed is a mean over many steps, and changes slowly; "
          "never more than a warning, since an update in between is another one", FINDING_STEPS,
          f"fewer than {LINE_SAMPLES} stack samples were taken, or the device has enough to do", preconditioner),
+    Rule("weight_penalty", "A term of the loss goes through the weights",
+         f"{percent(WARN_SHARE)} of the step to gain, by the operations and bytes of operators that compute from "
+         f"parameters alone, and norms, or sums of squares or absolute values, of {percent(PENALISED_SHARE)} of the "
+         "weights that an update changes",
+         "products are taken to do as many operations in the time of a byte as one core, which rather says too little",
+         FINDING_STEPS, "the operators were not read, the model is compiled, or a device waits for launches",
+         weight_penalty),
     Rule("dense_embedding", "The update goes through all rows of an embedding",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the elements of tables of which a step of all ranks "
          f"looks up less than one row in {FEW_ROWS}; tables of one size count as one",

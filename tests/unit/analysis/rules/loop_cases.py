@@ -40,6 +40,21 @@ def labelled(rows: int = 384, ignored: float = 0.9, columns: int = 2500) -> dict
     return {"ignored_share": ignored, "tokens_per_sample": 48.0, "batch_per_rank": 8, "operators": (head, loss, other)}
 
 
+def penalised(
+    names: tuple[str, str] = ("pow", "sum"), times: float = 1.0, updated: int = 2**20, rows: int = 1
+) -> dict[str, Any]:
+    """The squares of a matrix of 2**20 weights are summed to so many numbers; a product with it takes a fifth."""
+    size = 2**20
+    return {"compiled": False, "operators": (
+        Operator("elementwise", "forward", names[0], "fp32", (size,), 0.0, 8e6, 1.0, times),
+        Operator("reduction", "forward", names[1], "fp32", (size, rows), 0.0, 4e6, 1.0, 1.0),
+        Operator("elementwise", "backward", "pow_backward", "fp32", (size,), 0.0, 8e6, 1.0, 1.0),
+        Operator("elementwise", "forward", "relu", "fp32", (size,), 0.0, 1e6, 1.0, 1.0, grows=0),
+        Operator("product", "forward", "mm", "fp32", (1, 8, 1024, 1024), 1.6e7, 2e6, 1.0, 1.0, grows=1),
+        Operator("optimizer", "optimizer", "sgd", "fp32", (updated, 1), 0.0, 1e9, 1.0, 1.0),
+    )}  # fmt: skip
+
+
 def job(wall_s: float, idle_s: float, evaluation_s: float = 0.0) -> JobTime:
     """A job with three evaluations of so long together, after which its script goes on for so long."""
     parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
@@ -48,6 +63,9 @@ def job(wall_s: float, idle_s: float, evaluation_s: float = 0.0) -> JobTime:
 
 
 SPEAKS: dict[str, list[Facts]] = {
+    "weight_penalty": [facts(UPDATED, **penalised(), device="cpu"), facts(UPDATED, **penalised()),
+                       facts(UPDATED, **penalised(updated=2**21)), facts(UPDATED, **penalised(("abs", "mean"))),
+                       facts(UPDATED, **penalised(("div", "linalg_vector_norm"), times=0.0))],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
                 facts(HOOKED, device="cpu", computing=Sources(40, [
@@ -96,6 +114,13 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "weight_penalty": [facts(UPDATED),
+                       facts(UPDATED, **penalised(("div", "linalg_vector_norm"))),  # a normalised weight
+                       facts(UPDATED, **penalised(("sub", "mean"))), facts(UPDATED, **penalised(times=2.0)),
+                       facts(UPDATED, **penalised(rows=1024)),  # norms of rows
+                       facts(UPDATED, **penalised(updated=2**22)), facts(UPDATED, **penalised() | {"compiled": True}),
+                       facts(UPDATED, **penalised(), lag_share=0.01),
+                       facts({"compute": 10.0, "data": 90.0}, **penalised())],
     "result_waits": [facts(sources=line(source_locations.RESULT)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],

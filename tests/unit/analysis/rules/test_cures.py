@@ -15,7 +15,7 @@ from ddlprof.model import issuers, source_locations
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job, made_at
-from tests.unit.analysis.rules.loop_cases import HOOKED, PAUSES, line
+from tests.unit.analysis.rules.loop_cases import HOOKED, PAUSES, UPDATED, line, penalised
 from tests.unit.analysis.rules.loop_cases import job as of_job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts, summary
 from tests.unit.analysis.rules.test_rules import (
@@ -434,6 +434,14 @@ def test_a_table_that_is_looked_up_twice_is_one() -> None:
         assert told.evidence.endswith(f"of 400,000 rows at most {used:,}")
         assert told.gain_s == pytest.approx(0.03 * 64 * (400_000 - used) / (64 * 400_000 + 20_000))
         assert "outside of clip_grad_norm_" in told.next
+
+
+def test_a_product_counts_for_more_on_processors_beside_a_term_of_all_weights() -> None:
+    passes = 97 - 30
+    for device, gain_ms in (("cpu", passes * 20 / (20 + 1 + 4)), (facts().device, passes * 20 / (20 + 1 + 2))):
+        (told,) = found("weight_penalty", facts(UPDATED, **penalised(), device=device))
+        assert told.gain_s == pytest.approx(gain_ms / 1000, rel=0.001)
+        assert "weight_decay" in told.next
 
 
 @pytest.mark.parametrize(("size", "gain_ms"), [(50_000, 30 * (1 - 2 / 60)), (100_000, None)])

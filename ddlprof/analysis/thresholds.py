@@ -71,6 +71,7 @@ FUSED_MODELS = 8  # a usual sweep: what more of them would gain, steps of one mo
 FUSED_MEMORY_SHARE = 0.8  # of the device: models that train as one take about as much as so many runs
 FUSED_GAIN = 1.2  # as `ddlprof fuse`, which predicts it from steps: less may be a loss
 FREE_MEMORY_SHARE = 0.5  # of the device: then twice the batch fits for certain
+ENOUGH_HISTORY = 10  # steps and gradients that L-BFGS keeps; 3 to 20 are usual
 CPU_FLOPS_PER_BYTE = 4.0  # of a core; more cores do more, so that products are said to take no less than they do
 PENALISED_SHARE = 0.5  # of the weights that an update changes, which go into a term of the loss
 FLOPS_PER_BYTE = 200.0  # of 16 bits on tensor cores, by data sheets: V100 139, A100 153 to 201, H100 295, L4 403

@@ -148,6 +148,8 @@ class TrainingFacts:
     """The argument of that optimizer that ends this: `fused` or `foreach`; empty if it has none."""
     optimizer_tensors: Shared[int | None] = None
     """The number of parameters that it updates."""
+    optimizer_history: Shared[int | None] = None
+    """How many steps and gradients it keeps, to go through them in each iteration (LBFGS)."""
     passes_in_update: Shared[int | None] = None
     """The most backward passes inside of an update, by a closure that the optimizer calls: several by LBFGS."""
     new_optimizers: Shared[float | None] = None

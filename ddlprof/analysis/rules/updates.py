@@ -9,6 +9,7 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.switches import passes_s, python_counts
 from ddlprof.analysis.thresholds import (
     CPU_FLOPS_PER_BYTE,
+    ENOUGH_HISTORY,
     FEW_ROWS,
     FINDING_STEPS,
     FLOPS_PER_BYTE,
@@ -130,6 +131,27 @@ def preconditioner(facts: Facts) -> Issue | None:
                  about="compute", part="compute_optimizer", severity="warning")  # fmt: skip
 
 
+def long_history(facts: Facts) -> Issue | None:
+    """Finds updates that go through a long history of gradients, as those of LBFGS do."""
+    step, update = facts.mean_s("step"), facts.mean_s("compute_optimizer")
+    history, passes = facts.training.optimizer_history or 0, facts.training.passes_in_update or 1
+    if not step or not update or history <= 2 * ENOUGH_HISTORY:
+        return None
+    gain = update * (1 - ENOUGH_HISTORY / history)
+    if gain < WARN_SHARE * step:
+        return None
+    evidence = (
+        f"the update takes {facts.scale.time(update)} of a step beside its up to {count(passes, 'pass', 'passes')}: in "
+        f"each of its iterations {facts.training.optimizer} goes through up to {history} kept steps and gradients"
+    )
+    action = (
+        f"history_size={ENOUGH_HISTORY} in place of {history}, and as many iterations as lower the loss (max_iter); "
+        "see that it falls as before"
+    )
+    return Issue("the update goes through a long history", evidence, action, facts.steady_steps, gain / step,
+                 gain_s=gain, about="compute", part="compute_optimizer", severity="warning")  # fmt: skip
+
+
 def dense_embedding(facts: Facts) -> Issue | None:
     """Finds updates of all rows of an embedding of which a batch uses few."""
     step, update = facts.mean_s("step"), facts.mean_s("compute_optimizer")
@@ -242,6 +264,12 @@ RULES = (
          "after the backward and in the optimizer", "what is decomposed is a mean over many steps, and changes slowly; "
          "never more than a warning, since an update in between is another one", FINDING_STEPS,
          f"fewer than {LINE_SAMPLES} stack samples were taken, or the device has enough to do", preconditioner),
+    Rule("long_history", "The update goes through a long history of gradients",
+         f"{percent(WARN_SHARE)} of the step to gain from a history of {ENOUGH_HISTORY}, where more than twice as many "
+         "steps and gradients are kept",
+         "L-BFGS goes through all of it twice in each iteration, and 3 to 20 are usual (Nocedal and Wright, Numerical "
+         "Optimization); never more than a warning, since a shorter one is another update", FINDING_STEPS,
+         "the optimizer has no `history_size`", long_history, comes_last=True),
     Rule("weight_penalty", "A term of the loss goes through the weights",
          f"{percent(WARN_SHARE)} of the step to gain, by the operations and bytes of operators that compute from "
          f"parameters alone, and norms, or sums of squares or absolute values, of {percent(PENALISED_SHARE)} of the "

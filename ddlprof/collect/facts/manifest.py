@@ -115,7 +115,7 @@ def _add_optimizer(manifest: Manifest, probe: ModelInspector) -> None:
     if update is not None:
         training = manifest.training
         training.optimizer_loops, training.optimizer_switch = update.loops, update.switch
-        training.optimizer_tensors = update.tensors
+        training.optimizer_tensors, training.optimizer_history = update.tensors, update.history
 
 
 def _add_gradients(model: ModelFacts, probe: ModelInspector, passes_in_update: int) -> None:

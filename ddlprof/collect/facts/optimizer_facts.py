@@ -41,6 +41,8 @@ class Update(NamedTuple):
     """The argument that makes one call of what is now a loop over the parameters: `fused` or `foreach`, else empty."""
     loops: bool | None = None
     """Whether the update goes through the parameters one after the other; None: not known, as it is not torch's."""
+    history: int | None = None
+    """How many steps and gradients it keeps (LBFGS)."""
 
     @property
     def tensors(self) -> int:
@@ -91,7 +93,10 @@ def update_of(optimizer: Any) -> Update:
                 size[2] = parameter.element_size()
                 size[3] += _state_bytes(optimizer.state.get(parameter))
     sizes = {dtype: _Size(*size) for dtype, size in sums.items()}
-    return Update(name, implementation, chosen, sizes, *_loop_of(optimizer, groups[0]))
+    history = groups[0].get("history_size")
+    return Update(
+        name, implementation, chosen, sizes, *_loop_of(optimizer, groups[0]), history if type(history) is int else None
+    )
 
 
 def _named(optimizer: Any, group: dict[str, Any]) -> tuple[str, str, bool]:

@@ -436,6 +436,13 @@ def test_a_table_that_is_looked_up_twice_is_one() -> None:
         assert "outside of clip_grad_norm_" in told.next
 
 
+def test_a_shorter_history_takes_as_much_less() -> None:
+    (told,) = found("long_history", facts(UPDATED, optimizer="LBFGS", optimizer_history=100))
+    assert told.severity == "warning"
+    assert told.gain_s == pytest.approx(0.9 * 0.03)
+    assert told.next.startswith("history_size=10 in place of 100")
+
+
 def test_a_product_counts_for_more_on_processors_beside_a_term_of_all_weights() -> None:
     passes = 97 - 30
     for device, gain_ms in (("cpu", passes * 20 / (20 + 1 + 4)), (facts().device, passes * 20 / (20 + 1 + 2))):

@@ -160,3 +160,8 @@ class Own(torch.optim.SGD):
 def test_whether_an_update_is_a_loop_and_what_ends_it(make: Make, switch: str, loops: bool | None) -> None:
     update = update_of(trained(make)[1])
     assert (update.switch, update.loops, update.tensors) == (switch, loops, TENSORS)
+
+
+@pytest.mark.parametrize(("optimizer", "history"), [(torch.optim.LBFGS, 100), (torch.optim.SGD, None)])
+def test_how_much_it_keeps_is_read(optimizer: Any, history: int | None) -> None:
+    assert update_of(optimizer(nn.Linear(2, 2).parameters(), lr=0.1)).history == history

@@ -245,9 +245,10 @@ class StepAssembler(OpenStep):
         self._state |= states.TRAINING
         self._saw_forward = True
         self._forwards_since_backward += 1
-        if self._forwards_since_backward == 1:
+        first = self._forwards_since_backward == 1
+        self._passes.forward(samples or 0, first)
+        if first:
             self._sums.forward_samples += samples or 0
-            self._passes.forward_samples = samples or 0
 
     def _forward_end(self, time: int, grad: Any, b: Any, c: Any) -> None:
         self._state &= ~states.NO_GRAD_FORWARD
@@ -266,6 +267,8 @@ class StepAssembler(OpenStep):
             self.parts.cannot_tell()
         self._in_backward = True
         self._stepped_in_backward = False
+        if not self._forwards_since_backward:
+            self._sums.forward_samples += self._passes.of_later_forward()
         self._passes.backward()
         if self._in_update is not None:
             self._in_update += 1

@@ -120,6 +120,25 @@ class Passes:
     """The samples of the first forward since the last backward."""
     unused: int = 0
     """Batches that were delivered and that no pass has used yet."""
+    later_forwards: int = 0
+    """Forwards after the first one since a backward, whose own backwards may follow, as in a stage of a pipeline."""
+    later_samples: int = 0
+
+    def forward(self, samples: int, first: bool) -> None:
+        """A forward begins. `first`: whether it is the first one since the last backward."""
+        if first:
+            self.forward_samples = samples
+        else:
+            self.later_forwards += 1
+            self.later_samples += samples
+
+    def of_later_forward(self) -> int:
+        """The samples of an earlier forward, for a backward that no forward of its own came before; 0 if of none."""
+        if not self.later_forwards:
+            return 0
+        samples = self.later_samples // self.later_forwards
+        self.later_forwards, self.later_samples = self.later_forwards - 1, self.later_samples - samples
+        return samples
 
     def backward(self) -> None:
         """Another pass begins."""
@@ -131,6 +150,7 @@ class Passes:
     def end(self) -> int:
         """Returns the number of passes that led to the update just made, and begins anew."""
         count, self.count, self.unused = self.count, 0, 0
+        self.later_forwards = self.later_samples = 0
         return count
 
 

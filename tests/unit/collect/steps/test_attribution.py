@@ -266,6 +266,33 @@ def test_samples_of_accumulated_steps_without_a_loader(thread: Thread) -> None:
     assert thread.rows[0].samples == 12
 
 
+def test_samples_of_forwards_whose_backwards_follow_all_of_them(thread: Thread) -> None:
+    """As in a stage of a pipeline, which sends what it made of some micro-batches before gradients come back."""
+    for _ in range(2):
+        thread.forward(20)
+        thread.forward(20)
+        thread.forward(20)
+        thread.backward(30)
+        thread.forward(20)
+        for _ in range(3):
+            thread.backward(30)
+        thread.update(10)
+    assert [(row.microbatches, row.samples) for row in thread.rows] == [(4, 16)] * 2
+
+
+def test_samples_of_two_backwards_through_one_forward(thread: Thread) -> None:
+    thread.batch(10)
+    thread.forward(20)
+    thread.backward(30)
+    thread.backward(30)
+    thread.update(10)
+    thread.forward(20)
+    thread.backward(30)
+    thread.backward(30)
+    thread.update(10)
+    assert [row.samples for row in thread.rows] == [4, 4]
+
+
 def evaluate(thread: Thread, batches: int, loader: int = 1) -> None:
     thread.iterate(5, loader)
     for _ in range(batches):

@@ -21,7 +21,7 @@ from ddlprof.base.reading import NOT_NEGATIVE, Interval, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.blocks import Layout, layouts_of
 from ddlprof.model.codec import COLUMNS, KINDS, Columns, columns_of
-from ddlprof.model.issuers import Issuers
+from ddlprof.model.issuers import OF_SCRIPT, Issuers
 from ddlprof.model.records import (
     RANK_SCHEMA_VERSION,
     ClockReading,
@@ -44,6 +44,8 @@ _USUAL_SAMPLES_CHARACTERS = 10_000
 """Longer lines of samples are parsed one by one, where impossible ones are refused."""
 MAX_GROUPS = 4096
 """The most process groups of one rank, channels of messages included."""
+_VARIED_SIZES = 3
+"""From so many sizes on, the sizes of what a line sends vary."""
 MAX_DAMAGED_LINES = 100_000
 """After this number of damaged lines the rest of a file counts as damaged, too."""
 
@@ -202,7 +204,8 @@ def _with_issuers(
     signatures: dict[int, tuple[CollectiveShape, ...]], parsed: Parsed
 ) -> dict[int, tuple[CollectiveShape, ...]]:
     """The signatures with the issuers of their collectives. In a signature of which none are known, a shape has the
-    issuer that it has in all others."""
+    issuer that it has in all others, and one not seen before that of its operation, if this is a line of the script
+    that alone issues it and whose sizes vary, as where a growing list is gathered."""
     issuers: dict[int, Issuers] = {line.signature: line for line in parsed.of("j")}
     issued: dict[CollectiveShape, set[int]] = {}
     for number, known in issuers.items():
@@ -214,11 +217,30 @@ def _with_issuers(
             issued.setdefault(shape, set()).add(issuer)
         signatures[number] = tuple(replace(s, issuer=issuer) for s, issuer in zip(shapes, of, strict=True))
     sure = {shape: replace(shape, issuer=min(of)) for shape, of in issued.items() if len(of) == 1}
+    varying = _varying(issued, {line.number for line in parsed.of("l") if line.what in OF_SCRIPT})
+
+    def told(shape: CollectiveShape) -> CollectiveShape:
+        if shape in issued:
+            return sure.get(shape, shape)
+        return replace(shape, issuer=varying.get((shape.group, shape.op), shape.issuer))
+
     if sure:
         for number, shapes in signatures.items():
             if number not in issuers:
-                signatures[number] = tuple(sure.get(shape, shape) for shape in shapes)
+                signatures[number] = tuple(map(told, shapes))
     return signatures
+
+
+def _varying(issued: dict[CollectiveShape, set[int]], of_script: set[int]) -> dict[tuple[str, str], int]:
+    """The line of the script by group and operation that alone issues this operation there, in several sizes."""
+    issuers: dict[tuple[str, str], set[int]] = {}
+    sizes: dict[tuple[str, str], set[int]] = {}
+    for shape, of in issued.items():
+        key = shape.group, shape.op
+        issuers.setdefault(key, set()).update(of)
+        sizes.setdefault(key, set()).add(shape.bytes)
+    alone = {key: min(of) for key, of in issuers.items() if len(of) == 1 and len(sizes[key]) >= _VARIED_SIZES}
+    return {key: number for key, number in alone.items() if number in of_script}
 
 
 def places_of(parsed: Parsed) -> dict[int, SourceLocation]:

@@ -62,6 +62,24 @@ def test_a_signature_of_which_nothing_is_told_has_what_is_sure(tmp_path: Path) -
     assert issued_in(load_run(tmp_path).ranks[0]) == [LINE, LINE, DDP, LINE, None, None]
 
 
+@pytest.mark.parametrize(
+    ("told", "of_new_size"),
+    [([LINE, LINE, LINE], LINE), ([LINE, LINE], None), ([DDP, DDP, DDP], None), ([LINE, LINE, DDP], None)],
+)
+def test_a_new_size_is_of_the_line_that_alone_sends_many_sizes(
+    tmp_path: Path, told: list[SourceLocation], of_new_size: SourceLocation | None
+) -> None:
+    """As where a list that grows is gathered; what DDP sends does not vary, so that another size is not of it."""
+    writer = RankWriter(header())
+    writer.open(tmp_path)
+    for index in range(len(told) + 1):
+        step = make_step(index, collectives=[make_collective(index, size=10 * index + 10)])
+        step.issuers = [told[index]] if index < len(told) else None
+        writer.step(step)
+    writer.close()
+    assert issued_in(load_run(tmp_path).ranks[0]) == [*told, of_new_size]
+
+
 def test_issuers_of_another_number_of_collectives_are_passed_over(tmp_path: Path) -> None:
     writer = RankWriter(header())
     writer.open(tmp_path)

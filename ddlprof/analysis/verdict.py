@@ -152,14 +152,17 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _of_late_rank(verdict: Verdict, own: Finding | None, findings: Sequence[Finding], facts: Facts) -> Finding | None:
-    """The finding about a late rank that has nearly all of the stall that bounds the step, where it gains more."""
+    """The finding about a late rank that has nearly all of the stall that bounds the step, or that takes longer than
+    all of that stall, where it gains more: of its work a mean over ranks shows a part, and of the waits another one."""
     rank, found = facts.late_rank, next((each for each in findings if each.rule == "straggler"), None)
-    if found is None or rank is None or verdict.stall is None or rank.cause != verdict.stall:
+    if found is None or rank is None or verdict.stall is None or rank.cause is None:
         return None
-    more_ns, stall_ns = (rank.own_ns or 0.0) - (rank.typical_ns or 0.0), facts.summary.mean_ns(verdict.stall)
-    if more_ns < CAUSE_SHARE * facts.world_size * (stall_ns or 0.0):
-        return None
-    return found if (found.gain_s or 0.0) > ((own.gain_s or 0.0) if own is not None else 0.0) else None
+    more_ns, stall_ns = (rank.own_ns or 0.0) - (rank.typical_ns or 0.0), facts.summary.mean_ns(verdict.stall) or 0.0
+    has_it = rank.cause == verdict.stall and more_ns >= CAUSE_SHARE * facts.world_size * stall_ns
+    others_wait_ns = (facts.summary.mean_ns("straggler") or 0.0) * facts.world_size / max(1, facts.world_size - 1)
+    is_longer = rank.cause != verdict.stall and min(1e9 * (found.gain_s or 0.0), others_wait_ns) > stall_ns
+    gains_more = (found.gain_s or 0.0) > ((own.gain_s or 0.0) if own is not None else 0.0)
+    return found if (has_it or is_longer) and gains_more else None
 
 
 def _of_computing(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:

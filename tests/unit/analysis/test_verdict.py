@@ -376,3 +376,24 @@ def test_a_stall_that_one_rank_has_is_acted_on_as_its_lateness(
     verdict = Verdict("DATA-BOUND", "critical", stall, 0.25)
     assert _of_late_rank(verdict, own, [own, late], known) == (late if first else None)
     assert _of_late_rank(verdict, own, [own], known) is None
+
+
+@pytest.mark.parametrize(
+    ("stall_ms", "waits_ms", "gain_s", "first"),
+    [
+        (4.7, 3.2, 0.0052, True),  # rank 0 has 6 ms of its own, a mean of 3 over two ranks
+        (5.3, 3.2, 0.0052, False),
+        (4.7, 2.0, 0.0052, False),  # the others wait for 4 ms
+        (4.7, 3.2, 0.0020, False),
+    ],
+)
+def test_a_late_rank_that_takes_longer_than_the_largest_stall_is_acted_on(
+    stall_ms: float, waits_ms: float, gain_s: float, first: bool
+) -> None:
+    means = {"step": 17.0, "compute": 6.0, "interconnect": stall_ms, "straggler": waits_ms, "other": 3.5}
+    summary = Summary({name: Spread(means[name] * MS if name in means else None) for name in TIMES}, 50, 0)
+    known = facts(summary=summary, late_rank=LateRank(0, 0.9, "other", 6.7 * MS, 0.3 * MS), world_size=2)
+    late = Finding("straggler", "warning", "rank 0 is late", "", "logging", 50, 0.18, gain_s=gain_s)
+    own = Finding("gradient_traffic", "critical", "", "", "larger batches", 50, 0.27, gain_s=0.0023, about="comm")
+    verdict = Verdict("COMPUTE-BOUND", "critical", "interconnect", 0.27)
+    assert _of_late_rank(verdict, own, [own, late], known) == (late if first else None)

@@ -118,7 +118,7 @@ def _help_by_cause(facts: Facts, late: LateRank, sends: str | None) -> str:
         "compute": f"see what only rank {late.rank} computes{_in_part(late)}: hooks, logging, larger batches; then its "
         f"{_machine(facts)}",
         "h2d": f"look at rank {late.rank}'s copies: pinned memory, its slot on the bus",
-        "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
+        "other": f"move what only rank {late.rank} does{_at_line(facts, late)} (logging, checkpoints) out of the step",
     }
     return causes.get(late.cause, f"see why only rank {late.rank} has so much of it")
 
@@ -150,6 +150,16 @@ def more_work(facts: Facts) -> float | None:
 
 def _in_part(late: LateRank) -> str:
     return f" in {part_words(late.part)}" if late.part is not None else ""
+
+
+def _at_line(facts: Facts, late: LateRank) -> str:
+    """Where the late rank is, if so much of `other` is at one line that most of what it has more must be there."""
+    line, mean_ns = facts.sources.main, facts.summary.mean_ns("other") or 0.0
+    if line is None or late.own_ns is None or late.typical_ns is None:
+        return ""
+    of_others_ns = late.typical_ns * (facts.world_size - 1)
+    surely_ns = line.share * mean_ns * facts.world_size - of_others_ns
+    return f" at {line.place.text}" if surely_ns >= CAUSE_SHARE * (late.own_ns - late.typical_ns) else ""
 
 
 def _machine(facts: Facts) -> str:

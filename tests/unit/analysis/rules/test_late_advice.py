@@ -55,6 +55,18 @@ def test_a_rank_that_makes_the_batches_of_all_is_told_where_it_sends_them(what: 
     assert "make its own part" in help_late_rank(replace(given, issued=waits, sources=line("")))
 
 
+def test_what_only_the_late_rank_does_is_told_by_its_line() -> None:
+    late = LateRank(0, 0.9, "other", 4 * MS, 0.2 * MS)  # a mean of 2 ms over both ranks
+    given = ddp(2, 15, late_rank=late, sources=line(""))
+    assert help_late_rank(given).startswith("move what only rank 0 does at train.py:9 main (")
+    for other in (
+        replace(given, sources=line("", 0.5)),  # 2 ms of both together, of which 0.2 may be the other rank's
+        replace(given, sources=line("", sure=False)),
+        replace(given, late_rank=replace(late, typical_ns=3 * MS)),
+    ):
+        assert help_late_rank(other).startswith("move what only rank 0 does (")
+
+
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
     late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS, more_ns=30 * MS)
     (alike,) = apply_rules(ddp(2, 15, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)

@@ -18,8 +18,9 @@ from ddlprof.analysis.thresholds import (
     SMALL_BUCKET_BYTES,
     SMALL_BUCKETS,
     UNUSED_LOOKS,
+    WARN_SHARE,
 )
-from ddlprof.base.units import gib, percent, size
+from ddlprof.base.units import gib, percent, significant, size
 from ddlprof.model.issuers import BUFFERS, IN_BACKWARD, IN_FORWARD, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
 from ddlprof.model.source_locations import SourceLocation
 
@@ -41,6 +42,10 @@ _GATHER_NO_INPUTS = (
     "where these are inputs, without them: each rank loads the samples that it is to have, their numbers shuffled in "
     "the sampler by a seed that all ranks share, and only what is computed of them is gathered"
 )
+_USUAL_BACKWARD, _LONG_BACKWARD = 3, 5
+"""A backward computes as long as two forwards, three where activations are recomputed; five are more than gradients."""
+_PLAIN_HOOKS = ("fp16_compress", "bf16_compress", "allreduce_hook")
+"""What is in the names of torch's hooks that choose or factorize nothing."""
 _WHOLE = 0.05
 """How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
 _DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
@@ -106,6 +111,31 @@ def buffer_broadcast(facts: Facts) -> Issue | None:
         action += "; running statistics of BatchNorm are then those of each rank, which evaluation uses"
     return Issue("buffers are broadcast before each forward", evidence, action, facts.steady_steps,
                  share_of_step(facts, exposed), gain_s=exposed, about="comm")  # fmt: skip
+
+
+def comm_hook(facts: Facts) -> Issue | None:
+    """Finds a communication hook of DDP in which backward takes much longer than computing gradients does."""
+    hook, step, forward = facts.training.comm_hook, facts.mean_s("step"), facts.mean_s("compute_forward")
+    backward = facts.mean_s("compute_backward")
+    if (
+        not hook
+        or any(name in hook for name in _PLAIN_HOOKS)
+        or facts.training.strategy != "ddp"
+        or facts.world_size < 2
+        or not step
+        or not forward
+        or not backward
+    ):
+        return None
+    gain = backward - _USUAL_BACKWARD * forward
+    if backward < _LONG_BACKWARD * forward or gain < WARN_SHARE * step:
+        return None
+    evidence = f"{hook} runs in backward, which computes {facts.scale.time(backward)} a step, "
+    evidence += f"{significant(backward / forward, 2)} times the forward; without a hook it is about twice"
+    action = f"try it without {hook}: DDP's own all-reduce, in buckets while backward goes on, or fp16_compress_hook, "
+    action += "which only casts; a hook that chooses or factorizes pays over slow links between machines"
+    return Issue("a communication hook makes backward long", evidence, action, facts.steady_steps, gain / step,
+                 gain_s=gain, about="compute", part="compute_backward")  # fmt: skip
 
 
 def unused_search(facts: Facts) -> Issue | None:
@@ -280,6 +310,10 @@ RULES = (
     Rule("buffer_broadcast", "DDP broadcasts buffers before each forward", f"{MOVING}, by these broadcasts", WORTH,
          FINDING_STEPS, "it is not known who issues the collectives, or buffers other than running statistics change",
          buffer_broadcast),
+    Rule("comm_hook", "A communication hook makes backward long", f"a hook, and backward computes "
+         f"{_LONG_BACKWARD} times as long as forward, {percent(WARN_SHARE)} of the step beyond {_USUAL_BACKWARD} times",
+         "gradients take two forwards, three where activations are recomputed", FINDING_STEPS,
+         "there is no hook, it is one of torch's that only casts, or forward is not told from backward", comm_hook),
     Rule("unused_search", "DDP searches for unused parameters and finds none",
          f"`find_unused_parameters`, and nothing found in {UNUSED_LOOKS} iterations",
          "fewer may have missed a control flow that leaves parameters out; a warning if the message that it adds to "

@@ -27,7 +27,7 @@ from ddlprof.model.operators import Operator
 from ddlprof.model.records import GraphBreak
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
-from tests.unit.analysis.rules import input_cases, loop_cases, memory_cases
+from tests.unit.analysis.rules import hook_cases, input_cases, loop_cases, memory_cases
 from tests.unit.analysis.rules.input_cases import BLOCKED, BURSTS, WAITING, job
 from tests.unit.analysis.rules.loop_cases import PAUSES, line
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts, summary
@@ -168,7 +168,7 @@ BREAKS = [
 BROKEN = BrokenGraphs(BREAKS, 0.6, 40)
 SPEAKS: dict[str, list[Facts]] = {
     **input_cases.SPEAKS,
-    **memory_cases.SPEAKS,
+    **(memory_cases.SPEAKS | hook_cases.SPEAKS),
     **loop_cases.SPEAKS,
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
@@ -263,7 +263,7 @@ SPEAKS: dict[str, list[Facts]] = {
 
 SILENT: dict[str, list[Facts]] = {
     **input_cases.SILENT,
-    **memory_cases.SILENT,
+    **(memory_cases.SILENT | hook_cases.SILENT),
     **loop_cases.SILENT,
     "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
                   facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, longest_s=0.5)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ddlprof.analysis.late_rank import LateRank, part_words
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.experts import EVEN_EXPERTS, expert_imbalance, full_rank_is_late
@@ -32,6 +34,8 @@ _FROM_ONE = ("broadcast", "scatter")
 """Those in which all ranks wait for one."""
 _EACH_STEP = 0.9
 """Exchanges of all gradients in a mean step of all ranks, from which on hardly any step goes without."""
+_GRADED_RANKS, _GRADE = 3, 0.15
+"""At least so many ranks, each of which computes longer than the one before by this share of the mean."""
 _CALLED = {each.name: each.own_words for each in TABLE}
 
 
@@ -113,6 +117,11 @@ def _help_by_cause(facts: Facts, late: LateRank, sends: str | None) -> str:
         )
     if late.cause == "compute" and more_work(facts) is not None:
         return f"give rank {late.rank} no longer samples than the others: shuffle before they are divided, or by length"
+    if late.cause == "compute" and (graded := _graded(facts)):
+        return (
+            f"divide the work evenly: no two ranks compute equally long ({facts.scale.time(graded[0])} to "
+            f"{facts.scale.time(graded[-1])}); of a sequence under a causal mask an early and a late part to each rank"
+        )
     causes = {
         "data": f"give rank {late.rank} the same storage and loader workers as the others",
         "compute": f"see what only rank {late.rank} computes{_in_part(late)}: hooks, logging, larger batches; then its "
@@ -150,6 +159,15 @@ def more_work(facts: Facts) -> float | None:
 
 def _in_part(late: LateRank) -> str:
     return f" in {part_words(late.part)}" if late.part is not None else ""
+
+
+def _graded(facts: Facts) -> list[float]:
+    """How long each rank computes, in seconds and sorted, if each computes noticeably longer than the one before, as
+    where what is divided is not even; a sick device is one that differs from all others. Empty if not."""
+    times = sorted(each for of_node in facts.rank_compute_s.values() for each in of_node)
+    least = _GRADE * sum(times) / max(1, len(times))
+    even = any(b - a < least for a, b in pairwise(times))
+    return times if len(times) >= _GRADED_RANKS and not even else []
 
 
 def _at_line(facts: Facts, late: LateRank) -> str:

@@ -67,6 +67,14 @@ def test_what_only_the_late_rank_does_is_told_by_its_line() -> None:
         assert help_late_rank(other).startswith("move what only rank 0 does (")
 
 
+def test_ranks_none_of_which_computes_as_long_as_another_divide_their_work_evenly() -> None:
+    late = LateRank(3, 0.9, "compute", 77 * MS, 36 * MS)
+    given = ddp(2, 30, late_rank=late, world_size=4, rank_compute_s={0: [0.016, 0.077], 1: [0.056, 0.037]})
+    assert help_late_rank(given).startswith("divide the work evenly: no two ranks compute equally long (16 ms to 77")
+    for times in ([0.036, 0.036, 0.037, 0.077], [0.016, 0.077], [0.016, 0.036, 0.037, 0.077], []):
+        assert help_late_rank(replace(given, rank_compute_s={0: times})).startswith("see what only rank 3 computes")
+
+
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
     late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS, more_ns=30 * MS)
     (alike,) = apply_rules(ddp(2, 15, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)

@@ -43,6 +43,18 @@ class Begun(NamedTuple):
     time: float
 
 
+class Told(NamedTuple):
+    """What one `ddlprof report` says."""
+
+    card: str
+    report: dict[str, Any]
+
+    @property
+    def stopped(self) -> str:
+        """The lines of the card about ranks that did not end by themselves."""
+        return "\n".join(line for line in self.card.splitlines() if line.startswith("Stopped"))
+
+
 class Job:
     """Launchers whose ranks log to one file in a folder of their own."""
 
@@ -102,6 +114,13 @@ class Job:
         until(there, *self._launchers)
         return written
 
+    def told(self, runs: Sequence[str] = ("run",)) -> Told:
+        words = ["report", *runs, "-o", "-", "-o", "report.json"]
+        done = self._processes.run(sys.executable, "-m", "ddlprof", *words, cwd=self.folder, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        return Told(done.stdout, json.loads((self.folder / "report.json").read_text()))
+
     def wait(self) -> list[int]:
         """Exit codes."""
         return [launcher.wait(timeout=PATIENCE_S) for launcher in self._launchers]
@@ -136,27 +155,8 @@ def make_job(processes: Processes, tmp_path: Path) -> Iterator[Callable[[str], J
         job.stop()
 
 
-def ddlprof(*words: str, folder: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "ddlprof", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
-
-
-def report_of(job: Job, runs: Sequence[str] = ("run",)) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(ddlprof("report", *runs, "--format", "json", folder=job.folder))
-    return report
-
-
 def of_attempt(report: dict[str, Any], attempt: int) -> list[dict[str, Any]]:
     return [rank for rank in report["ranks"] if rank["attempt"] == attempt]
-
-
-def stopped_lines(job: Job, runs: Sequence[str] = ("run",)) -> str:
-    card = ddlprof("report", *runs, folder=job.folder)
-    return "\n".join(line for line in card.splitlines() if line.startswith("Stopped"))
 
 
 def assert_nothing_written_is_lost(ranks: Sequence[dict[str, Any]], written: dict[int, int]) -> None:
@@ -179,15 +179,15 @@ def test_a_rank_is_killed(victim: int, make_job: Callable[[str], Job]) -> None:
     plain_codes, codes = ends
     assert codes == plain_codes
 
-    ranks = report_of(job)["ranks"]
+    told = job.told()
+    ranks = told.report["ranks"]
     assert [rank["rank"] for rank in ranks] == [0, 1]
     assert (ranks[victim]["status"], ranks[victim]["complete"]) == ("torn", False)
-    card = ddlprof("report", "run", folder=job.folder)
-    assert f"rank {victim} was killed (SIGKILL)" in card
-    assert "faster machine" not in card
+    assert f"rank {victim} was killed (SIGKILL)" in told.card
+    assert "faster machine" not in told.card
     assert_nothing_written_is_lost(ranks, written)
     for rank in ranks:
-        assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", stopped_lines(job))
+        assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", told.stopped)
 
 
 @pytest.mark.root
@@ -208,12 +208,13 @@ def test_a_host_is_cut_off(make_job: Callable[[str], Job]) -> None:
     plain_codes, codes = ends
     assert codes == plain_codes
 
-    ranks = report_of(job)["ranks"]
+    told = job.told()
+    ranks = told.report["ranks"]
     assert [(rank["rank"], rank["host"]) for rank in ranks] == [(0, "lab-0"), (1, "lab-1")]
     assert not any(rank["status"] == "ok" for rank in ranks)
     assert_nothing_written_is_lost(ranks, written)
     for rank in ranks:
-        assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", stopped_lines(job))
+        assert re.search(rf"\branks? .*\b{rank['rank']}\b.*: .* after step {rank['last_step']}\b", told.stopped)
 
 
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.nightly)])
@@ -234,7 +235,8 @@ def test_the_launcher_starts_again(
     assert job.wait() == [0]
 
     assert sorted(path.name for path in (job.folder / "run").glob("attempt-*")) == ["attempt-0", "attempt-1"]
-    report = report_of(job)
+    told = job.told()
+    report = told.report
     assert (report["attempt"], report["attempts"]) == (1, 2)
     first, second = (of_attempt(report, attempt) for attempt in (0, 1))
     assert [rank["rank"] for rank in first] == [rank["rank"] for rank in second] == [0, 1]
@@ -242,8 +244,8 @@ def test_the_launcher_starts_again(
     assert first[victim]["status"] == "torn"
     assert_nothing_written_is_lost(first, written)
     # The launcher may end the other one before the loss of its peer does.
-    assert re.search(rf"\b{victim}(, 1)? of attempt 0", stopped_lines(job))
-    assert "attempt 1" not in stopped_lines(job)
+    assert re.search(rf"\b{victim}(, 1)? of attempt 0", told.stopped)
+    assert "attempt 1" not in told.stopped
 
 
 ELASTIC = [
@@ -279,14 +281,15 @@ def test_a_machine_joins(elastic: list[str], make_job: Callable[[str], Job]) -> 
     both = job.await_written(2)
     job.interrupt()
 
-    report = report_of(job)
+    told = job.told()
+    report = told.report
     assert report["attempts"] == 2
     first, second = of_attempt(report, 0), of_attempt(report, 1)
     assert [rank["rank"] for rank in first] == [0]
     assert [rank["rank"] for rank in second] == [0, 1]
     assert_nothing_written_is_lost(first, alone)
     assert_nothing_written_is_lost(second, both)
-    assert re.search(r"\brank 0 of attempt 0: .* after step", stopped_lines(job))
+    assert re.search(r"\brank 0 of attempt 0: .* after step", told.stopped)
 
 
 @pytest.mark.nightly
@@ -311,11 +314,12 @@ def test_the_machine_of_rank_0_is_lost(
     *_, after = load_run(folders).ranks
     assert (after.attempt, after.rank, after.header.launcher) == (1, 0, before[1].header.launcher)
     assert {rank.header.job_id for rank in before} == {after.header.job_id}
-    first = of_attempt(report_of(job, runs), 0)
+    told = job.told(runs)
+    first = of_attempt(told.report, 0)
     assert [rank["rank"] for rank in first if rank["status"] != "ok"] == [0, 1]
     assert_nothing_written_is_lost(first, written)
     for rank in (0, 1):
-        assert re.search(rf"\branks? .*\b{rank}\b.* of attempt 0: .* after step ", stopped_lines(job, runs))
+        assert re.search(rf"\branks? .*\b{rank}\b.* of attempt 0: .* after step ", told.stopped)
 
 
 def parent_of(process: int) -> int:

@@ -48,8 +48,8 @@ class LinkClass:
     launch_s: float
     launch_growth: float
     hop_growth: float
-    three_nodes: float
-    four_nodes: float
+    line_share: float
+    flows: float
     reference: float
     """The data-sheet speed that `gb_s` holds for: GB/s of a link, Gbit/s of a network."""
     power: float
@@ -64,12 +64,13 @@ class LinkClass:
 
     def at(self, speed: float | None) -> Link:
         """The link at another data-sheet speed; as fitted where the speed is unknown."""
-        factor = 1.0 if speed is None else (speed / self.reference) ** self.power
-        gb_s = with_buckets(self.gb_s * factor, self.bucket_s)
+        slower = 1.0 if speed is None else (self.reference / speed) ** self.power
+        line = self.line_share * slower
+        cost = 1.0 - self.line_share + line
+        gb_s = with_buckets(self.gb_s / cost, self.bucket_s)
         return Link(
-            gb_s, self.launch_s, self.launch_growth, self.hop_growth, self.three_nodes, self.four_nodes,
-            self.full_speed_gpus,
-        )  # fmt: skip
+            gb_s, self.launch_s, self.launch_growth, self.hop_growth, line / cost, self.flows, self.full_speed_gpus
+        )
 
 
 def with_buckets(gb_s: float, bucket_s: float) -> float:
@@ -116,13 +117,13 @@ class CommunicationCoefficients:
         if not fitted:
             assumed.append(f"no measurements of {kind} between {machine.name} GPUs in the fit: taken as {inside.name}")
         between, speed = self._network(machine, assumed)
-        prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), _at_gbps(between, speed)
+        prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), between.at(speed)
         as_fitted = between.kind == inside.network and speed == between.reference
         if not (fitted and (speed is None or as_fitted)):
             prior = self.priors[kind]
             intra = _half_way(intra, _pick(self.inside, kind, "").at(machine.link_gb_s))
         return MachineLinks(
-            Links(intra, _with_room(inter, machine)),
+            Links(intra, _with_flows(inter, machine)),
             prior,
             inside.most if fitted else 0,
             between.most,
@@ -152,22 +153,11 @@ def _half_way(own: Link, general: Link) -> Link:
     return replace(own, gb_s=math.sqrt(own.gb_s * general.gb_s))
 
 
-def _at_gbps(fitted: LinkClass, gbps: float | None) -> Link:
-    """The link at a network speed. Over TCP a slower or faster network changes the line's part of a byte's cost only,
-    as the rest belongs to the machines; RDMA scales with the line."""
-    link = fitted.at(gbps)
-    if gbps is None or fitted.kind == "rdma":
-        return link
-    return replace(link, gb_s=1.0 / (1.0 / fitted.gb_s + 8.0 / gbps - 8.0 / fitted.reference))
-
-
-def _with_room(link: Link, machine: Machine) -> Link:
-    """The link with `three_nodes` and `four_nodes` scaled: more nodes mean more flows, which help only as far as the
-    machine's network has room for a second flow."""
+def _with_flows(link: Link, machine: Machine) -> Link:
+    """The link with as many flows as the machine's network has room for."""
     if machine.flow_gbps is None or machine.network_gbps is None:
         return link
-    room = min(max(math.log2(machine.network_gbps / machine.flow_gbps), 0.0), 1.0)
-    return replace(link, three_nodes=link.three_nodes * room, four_nodes=link.four_nodes * room)
+    return replace(link, flows=min(link.flows, max(machine.network_gbps / machine.flow_gbps, 1.0)))
 
 
 @lru_cache(maxsize=1)

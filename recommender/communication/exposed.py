@@ -10,7 +10,7 @@ A job has nine parameters (`PARAMETERS`); links have a bandwidth and a launch co
     rest    = compute + offset(GPUs on the fullest node)     what sharing a host costs, or saves
 
 `cost` has coefficients for links inside a machine and others for links between machines; a reduction over several
-machines with several GPUs each passes both. `growth` is 1 + launch_growth log2(GPUs / 2) + hop_growth (GPUs / 2 - 1).
+machines with several GPUs each passes both. `growth` is 1 + launch_growth log2(GPUs / 2) + hop_growth (nodes / 2 - 1).
 `flows`: where a network caps each flow, two nodes are slower than four with as many GPUs. `shared`: GPUs that share the
 PCIe lanes of their host wait for each other if they are more than the lanes serve. Step time is `rest + exposed`.
 """
@@ -57,12 +57,14 @@ class Link:
     launch_growth: float
     """The growth of the launch cost with each doubling of GPUs, as a share of the launch between two."""
     hop_growth: float = 0.0
-    """The growth of the launch cost with each further pair of GPUs in the ring, as a share of the launch between two:
+    """The growth of the launch cost with each further pair of nodes in the ring, as a share of the launch between two:
     over TCP every hop costs its latency."""
-    three_nodes: float = 0.0
-    """The logarithm of the cost of bytes over three nodes or more, relative to two."""
-    four_nodes: float = 0.0
-    """The logarithm of the cost of bytes over four nodes or more, relative to three."""
+    line_share: float = 1.0
+    """The share of the cost of bytes that is due to the line, or to a flow that the network caps; the rest is the
+    machine's."""
+    flows: float = 1.0
+    """How many times the line serves three nodes or more: each has two neighbours instead of one, so twice the flows.
+    """
     full_speed_gpus: float = 0.0
     """The GPUs of one machine that its links serve at full speed; more GPUs share them. 0: any number."""
 
@@ -124,8 +126,8 @@ def step_s(z: Array, links: Links, at: Placing, load: Load) -> tuple[Any, Any]:
 
 
 def _cost_s(link: Link, at: Placing, load: Load) -> Any:
-    flows = np.exp(link.three_nodes * (at.nodes >= 3) + link.four_nodes * (at.nodes >= 4))
+    flows = 1.0 - link.line_share * (1.0 - 1.0 / link.flows) * (at.nodes >= 3)
     shared = np.maximum(at.most / link.full_speed_gpus, 1.0) if link.full_speed_gpus else 1.0
-    growth = link.launch_growth * np.log2(at.gpus / 2.0) + link.hop_growth * (at.gpus / 2.0 - 1.0)
+    growth = link.launch_growth * np.log2(at.gpus / 2.0) + link.hop_growth * (at.nodes / 2.0 - 1.0)
     launches = load.tensors * link.launch_s * (1.0 + growth)
     return load.bytes / (link.gb_s * 1e9) * flows * shared + launches

@@ -26,12 +26,12 @@ from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, 
 from ddlprof.recommender.communication.job_parameters import JobFit
 from ddlprof.recommender.target import RDMA_FROM_GBPS, Machine, default_catalog, machine_of
 from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, covered, residuals_of, shots_of
-from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group, start_links
+from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group, tcp_link
 from scripts.fit.placements import SCATTERING, PublishedJob, read_jobs, scattering
 from scripts.fit.scaling import ScalingCase, read_scaling
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "communication" / "coefficients.json"
-AS_OF = "2026-11-28"
+AS_OF = "2026-12-01"
 SOURCES = (
     "Pollux (Qiao et al., OSDI 2021): AWS g4dn.12xlarge, 4x T4, 50 Gbit/s, up to 4 nodes; five models",
     "Sia (Jayaram Subramanya et al., SOSP 2023): 8x RTX 2080 Ti, 50 Gbit/s, 2 nodes; five models",
@@ -80,6 +80,8 @@ commit 011fcb36)."""
 _NOISE = 0.1
 FAR_CLUSTER, NEAR_NODES = "aws", (2, 3)
 """The cluster with more than two nodes; what lies beyond a fit is learned from fits on up to two, and up to three."""
+LEAST_REACH = 0.1
+"""The least reach: how flows and hops grow with nodes was found on the cluster that calibrates it."""
 Calibration = dict[str, tuple[float, float, float, float, float, float]]
 """Widen, floor and reach of each prior, each without and with measured placements."""
 
@@ -269,8 +271,9 @@ def as_unmeasured(key: str, groups: dict[str, Group], cases: Sequence[ScalingCas
     others = {name: group for name, group in groups.items() if name != key}
     numbers = fit_general(cases, others)
     links = general_links(numbers, others, LINK_GB_S[key], NETWORK_GBPS[key], LINK_KINDS[key])
-    if key != "rdma":
-        links = Links(links.intra, start_links(key).inter)
+    if key != "rdma":  # the machine and its launches are those of the other network over TCP
+        other = next(groups[name].links.inter for name in ("ethernet", "flow_capped") if name != key)
+        links = Links(links.intra, tcp_link(key, other.gb_s / (1.0 - other.line_share), other.launch_s))
     return Group(links, {}, general_prior_mean(others))
 
 
@@ -322,7 +325,7 @@ def calibrations(rows: Sequence[Residuals], far: Sequence[Residuals], elsewhere:
     }
     far_name = next(name for name, clusters in names if clusters and FAR_CLUSTER in clusters)
     reach = {
-        level: calibrate_reach([row for row in far if row.shots in of], *near[far_name, level])
+        level: max(calibrate_reach([row for row in far if row.shots in of], *near[far_name, level]), LEAST_REACH)
         for level, of in shots.items()
     }
     return {

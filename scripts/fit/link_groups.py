@@ -27,20 +27,25 @@ JOB_SD = np.array([0.3, 0.3, 0.2, 0.4, 0.6, 0.6, 0.06, 0.1, 0.2])
 """The prior of a job of which a few placements are measured: about the spread of the fitted jobs (median absolute
 deviations within groups, times 1.48: 0.07, 0.18, 0, 0.67, 0.9, 0.6, 0.06, 0.06)."""
 LINK_START = {
-    "flow_capped": (4.0, 30e-6, 0.4, 0.45, 300e-6, 0.0, -np.log(2.0), 0.0),
-    "ethernet": (1.0, 50e-6, 0.2, 0.8, 200e-6, 0.0, 0.0, 0.0),
-    "rdma": (100.0, 50e-6, 0.2, 100.0, 50e-6, 0.0, 0.0, 0.0),
+    "flow_capped": (4.0, 30e-6, 0.4, 2.0, 200e-6),
+    "ethernet": (1.0, 50e-6, 0.2, 2.0, 200e-6),
+    "rdma": (100.0, 50e-6, 0.2, 100.0, 50e-6, 0.0),
 }
-"""Inside: GB/s, launch, its growth; between: the same, three nodes, four nodes. Where flows are capped, a node of three
-or more has two neighbours instead of one, so twice the flows and half the time; more nodes change nothing in that."""
+"""Inside: GB/s, launch, its growth; between over TCP: GB/s of the machine, launch; over RDMA as inside."""
 LINK_SD = {
-    "flow_capped": (1, 0.7, 0.3, 1, 0.7, 0.5, 0.15, 0.05),
-    "ethernet": (1, 0.7, 0.3, 1, 0.7, 0.5, 0.15, 0.05),
-    "rdma": (0.25, 0.7, 0.3, 0.25, 0.7, 0.5, 0.15, 0.05),
+    "flow_capped": (1, 0.7, 0.3, 1, 0.7),
+    "ethernet": (1, 0.7, 0.3, 1, 0.7),
+    "rdma": (0.25, 0.7, 0.3, 0.25, 0.7, 0.5),
 }
 """Over NVLink and RDMA the placements tell launches, not bandwidths (100 GB/s fits as well as 36): the bandwidth is
 that of buckets of 25 MB in published tables of collectives, less what a busy GPU loses."""
+LINE_GBPS = {"flow_capped": 5.0, "ethernet": 50.0}
+"""What the line gives a flow over TCP. AWS caps one flow at 5 Gbit/s, and at 10 within a placement group; the steps on
+two nodes and on three tell of 5."""
+HOP_GROWTH = 0.5
+"""Half of a launch between two nodes is its hop. Of 0.5 and 1 (nothing but hops), the better one, clusters left out."""
 _LOGARITHMIC = [0, 1, 3, 4]
+_GROWTHS = {"flow_capped": [2], "ethernet": [2], "rdma": [2, 5]}
 _NOISE = 0.04
 """What a step time scatters by around a good fit."""
 
@@ -87,18 +92,20 @@ def table_of(job: PublishedJob) -> Table:
 
 
 def links_from(numbers: Array, network: str) -> Links:
-    """Makes links from the numbers of `LINK_START`, logarithms where `_LOGARITHMIC` says so. Where flows are capped
-    (TCP) launches between machines grow with every hop of the ring, elsewhere with its logarithm."""
+    """Makes links from the numbers of `LINK_START`, logarithms where `_LOGARITHMIC` says so."""
     values = numbers.copy()
     values[_LOGARITHMIC] = np.exp(values[_LOGARITHMIC])
-    gb_s, launch_s, growth, *more_nodes = map(float, values[3:])
-    growths = (0.0, growth) if network == "flow_capped" else (growth, 0.0)
-    return Links(Link(*map(float, values[:3])), Link(gb_s, launch_s, *growths, *more_nodes))
+    numbers_between = [float(number) for number in values[3:]]
+    between = Link(*numbers_between) if network == "rdma" else tcp_link(network, *numbers_between)
+    return Links(Link(*map(float, values[:3])), between)
 
 
-def start_links(network: str) -> Links:
-    """What is assumed of links of a network before any fit."""
-    return links_from(_start(network), network)
+def tcp_link(network: str, host_gb_s: float, launch_s: float) -> Link:
+    """A link over TCP: a byte costs what the machine takes to bring it to the network, and what the line takes.
+    Launches grow with every hop of the ring between machines."""
+    host, line = 1.0 / host_gb_s, 8.0 / LINE_GBPS[network]
+    flows = 2.0 if network == "flow_capped" else 1.0
+    return Link(1.0 / (host + line), launch_s, 0.0, hop_growth=HOP_GROWTH, line_share=line / (host + line), flows=flows)
 
 
 def _start(network: str) -> Array:
@@ -124,7 +131,7 @@ def fit_group(network: str, jobs: Sequence[PublishedJob]) -> Group:
 
     guess = np.concatenate([start, np.tile(PRIOR_MEAN, len(jobs))])
     least = np.full(len(guess), -np.inf)
-    least[[2, 5]] = 0.0  # more GPUs do not make a launch cheaper
+    least[_GROWTHS[network]] = 0.0  # more GPUs do not make a launch cheaper
     found = least_squares(
         residuals, np.maximum(guess, least + 1e-6), bounds=(least, np.inf), loss="soft_l1", max_nfev=60
     ).x

@@ -58,6 +58,8 @@ def test_a_full_machine_may_have_its_own_price() -> None:
 def test_over_tcp_launches_grow_with_every_hop() -> None:
     hops = Link(gb_s=1e12, launch_s=0.01, launch_growth=0.0, hop_growth=0.5)
     assert [reduction_s((1,) * nodes, inter=hops) for nodes in (2, 4, 8)] == pytest.approx([0.1, 0.15, 0.25])
+    inside_s = reduction_s((4, 4), inter=hops, intra=Link(1e12, 0.0, 0.0))
+    assert inside_s == pytest.approx(0.1)  # hops inside a machine are short
 
 
 def test_launches_grow_with_each_doubling_of_the_gpus() -> None:
@@ -65,10 +67,11 @@ def test_launches_grow_with_each_doubling_of_the_gpus() -> None:
     assert times == pytest.approx([0.1, 0.15, 0.2])
 
 
-def test_more_nodes_have_more_flows() -> None:
-    flows = Link(2.0, 0.0, 0.0, three_nodes=float(np.log(0.5)), four_nodes=float(np.log(0.5)))
-    times = [reduction_s((1,) * nodes, inter=flows) for nodes in (2, 3, 4, 5)]
-    assert times == pytest.approx([0.5, 0.25, 0.125, 0.125])
+@pytest.mark.parametrize(("line_share", "three_nodes_s"), [(1.0, 0.25), (0.5, 0.375)])
+def test_more_nodes_have_more_flows(line_share: float, three_nodes_s: float) -> None:
+    flows = Link(2.0, 0.0, 0.0, line_share=line_share, flows=2.0)
+    times = [reduction_s((1,) * nodes, inter=flows) for nodes in (2, 3, 4)]
+    assert times == pytest.approx([0.5, three_nodes_s, three_nodes_s])
 
 
 def test_gpus_beyond_the_lanes_of_their_host_share_them() -> None:

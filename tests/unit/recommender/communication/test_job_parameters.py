@@ -11,7 +11,7 @@ from ddlprof.recommender.communication.exposed import Link, Links, Load, Placing
 from ddlprof.recommender.communication.job_parameters import JobFit, Observation
 from tests.short import first_short
 
-LINKS = Links(Link(4.0, 3e-5, 0.4), Link(0.5, 1e-4, 0.4, three_nodes=-0.5))
+LINKS = Links(Link(4.0, 3e-5, 0.4), Link(0.5, 1e-4, 0.4, line_share=0.8, flows=2.0))
 MEAN = (0.0, 0.0, 0.6, np.log(0.15), np.log(0.02), np.log(0.03), 0.0, 0.0, 0.0)
 PRIOR = Prior(MEAN, (0.4, 0.4, 0.3, 0.7, 1.0, 1.0, 0.1, 0.2, 0.2), (1.0, 1.0), (0.02, 0.02))
 LOAD = Load(0.5, 0.5, 0.5, 200e6, 100)

@@ -50,6 +50,11 @@ BACKWARD = "_backward"
 """What the name of a kernel of backward ends in."""
 CAUSAL = "_causal"
 """What the name of fused attention has where its mask is causal: the kernel then skips what the mask hides."""
+CAST = "_to_copy"
+"""The name of a cast; its type is that of the result."""
+BY_PLACE = "_by_place"
+"""What the name of an elementwise operator or copy ends in whose kernel computes the place of each element, or converts
+each, in place of loading several at once: an operand is broadcast, lies in another order, or has another type."""
 _ATTENTION_TILE = 128
 """The queries and keys of a tile of scores."""
 

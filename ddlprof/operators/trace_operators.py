@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
+from ddlprof.model.operators import BY_PLACE
 from ddlprof.operators import formulas
 from ddlprof.operators.formulas import short_dtype
 from ddlprof.torch_private import aten
@@ -63,6 +64,9 @@ class OperatorWork:
     """Tensors, and the bytes read from each."""
     writes: list[tuple[Any, float]]
     by_rows: bool = False
+
+
+_COPIES = ("clone", "copy", "contiguous")
 
 
 def type_name(dtype: Any) -> str:
@@ -145,7 +149,22 @@ def _piece(
         writes = [(tensor, touched_bytes(tensor)) for tensor in seen.outputs + seen.written]
     computed, sizes = type_name(dtype or _computed_in(seen)), tuple(map(int, shape))
     by_rows = (kind == "reduction" and name is None and _by_rows(seen)) or _has_its_sums(seen)
-    return OperatorWork(kind, name or seen.called, computed, sizes, float(flops), launches, reads, writes, by_rows)
+    suffix = BY_PLACE if kind in ("elementwise", "copy") and _by_place(seen) else ""
+    called = (name or seen.called) + suffix
+    return OperatorWork(kind, called, computed, sizes, float(flops), launches, reads, writes, by_rows)
+
+
+def _by_place(seen: DispatchedOperator) -> bool:
+    """Whether its kernel cannot load several elements at once (`gpu_kernel_impl` in CUDALoops.cuh of PyTorch): an
+    operand has another size, order or type than the result. Numbers are no operands. Left out are kernels of their own
+    (concatenations, padding, dropout), and casts, which their type tells."""
+    if not (seen.pointwise or seen.name in aten.POINTWISE or seen.name in _COPIES) or seen.name in aten.OWN_KERNELS:
+        return False
+    result = _result(seen)
+    operands = [tensor for tensor in seen.inputs if tensor.dim() and tensor is not result]
+    if any(tensor.shape != result.shape or tensor.stride() != result.stride() for tensor in operands):
+        return True
+    return any(tensor.dtype != result.dtype and tensor.is_floating_point() for tensor in operands)
 
 
 def _has_its_sums(seen: DispatchedOperator) -> bool:

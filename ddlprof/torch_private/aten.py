@@ -78,6 +78,8 @@ POINTWISE = _words(
     "_euclidean_dist complex polar view_as_complex rrelu_with_noise _conj_physical isnan nan_to_num "
     "logical_and logical_or logical_not logical_xor"
 )
+OWN_KERNELS = _words("native_dropout tril triu glu glu_backward")
+"""Pointwise operators whose kernels are not those of torch's iterator over tensors."""
 KINDS = {
     "normalization": _words(
             "native_layer_norm native_layer_norm_backward native_batch_norm native_batch_norm_backward "

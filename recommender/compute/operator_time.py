@@ -16,6 +16,7 @@ from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import PHASES, UNALIGNED_SLOWER, Operator, StepOperators
 from ddlprof.recommender.compute.alignment import SLOWER_SD, padding
+from ddlprof.recommender.compute.by_place import by_place_seconds
 from ddlprof.recommender.compute.convolution_time import ConvolvingGpu, tensor_convolution_seconds
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, of_ampere, peak_of, peaks_of
 from ddlprof.recommender.compute.host import Again, Host, dispatch_seconds, update_seconds
@@ -227,7 +228,10 @@ class OperatorModel:
         self, step: StepOperators, table: OperatorTable, machine: GpuPeaks, tf32: bool, reached: Reached | None
     ) -> Array:
         """The seconds of the kernels of all calls of each operator."""
-        seconds = self._seconds(table, machine, tf32, reached, step.channels_last) * table.count
+        seconds = self._seconds(table, machine, tf32, reached, step.channels_last)
+        if machine.tensor and not step.compiled:
+            seconds = by_place_seconds(table, seconds, machine.tensor)
+        seconds = seconds * table.count
         streams = _laid_out(table, machine) & np.isin(table.kind, LAID_OUT)
         factor = np.where(streams & step.channels_last, 1 / self._fitted.convolution_16.streams, 1.0)
         factor = np.where(_slowed(step, table, machine), UNALIGNED_SLOWER, factor)

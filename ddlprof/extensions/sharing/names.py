@@ -15,7 +15,7 @@ from ddlprof.model import source_locations
 from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.issuers import ISSUERS
-from ddlprof.model.operators import BACKWARD, CAUSAL
+from ddlprof.model.operators import BACKWARD, BY_PLACE, CAUSAL
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -237,7 +237,7 @@ def version(text: Any) -> str | None:
 def operator(name: str, kind: str) -> str:
     """The name of an operator if it is one of torch's; otherwise its kind."""
     known = _operator_names()
-    plain = name.removesuffix(BACKWARD).removesuffix(CAUSAL)
+    plain = name.removesuffix(BY_PLACE).removesuffix(BACKWARD).removesuffix(CAUSAL)
     return name if known & {name, plain, f"_{plain}"} else kind
 
 

@@ -369,3 +369,15 @@ def test_where_channels_lie_is_told_and_changes_nothing_else(last: bool) -> None
     step = trace(given, 8, 12, 12)
     assert step.channels_last is last
     assert replace(step, channels_last=False) == trace(nn.Conv2d(8, 16, 3), 8, 12, 12)
+
+
+class Places(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        return (x * x[:, :1] + x.transpose(1, 2) - x) * 2
+
+
+def test_elementwise_operators_tell_whether_they_compute_places() -> None:
+    """Those of broadcast and transposed operands do; those of equal ones and of numbers do not."""
+    found = {each.name: each.count for each in of(trace(Places(8, 8), 8, 8), "elementwise")}
+    assert found == {"mul_by_place": 1, "add_by_place": 1, "sub": 1, "mul": 1}

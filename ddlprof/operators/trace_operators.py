@@ -164,7 +164,9 @@ def _by_place(seen: DispatchedOperator) -> bool:
     operands = [tensor for tensor in seen.inputs if tensor.dim() and tensor is not result]
     if any(tensor.shape != result.shape or tensor.stride() != result.stride() for tensor in operands):
         return True
-    return any(tensor.dtype != result.dtype and tensor.is_floating_point() for tensor in operands)
+    # what compares gives a bool of its own kernel
+    numbers = [tensor for tensor in operands if tensor.is_floating_point() and result.is_floating_point()]
+    return any(tensor.dtype != result.dtype for tensor in numbers)
 
 
 def _has_its_sums(seen: DispatchedOperator) -> bool:

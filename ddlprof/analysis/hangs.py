@@ -93,7 +93,9 @@ def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size:
         return None
     numbers = sorted({*range(min(world_size, _MOST_RANKS)), *known})
     said, reported = _together(known.values()), reported_groups(known.values())
-    if any(map(said.goes_on, resumed)) and all(state.status == TRAINS for state in known.values()):
+    if all(state.status == TRAINS for state in known.values()) and any(
+        said.goes_on(one) and _stood_together(one, known.values()) for one in resumed
+    ):
         return None  # those that stood with it have not written since
     ranks = {number: _rank(number, known.get(number), ended, said) for number in numbers}
     stands = any(state.stands for state in known.values())
@@ -148,6 +150,14 @@ def _together(states: Collection[RankState]) -> _Said:
                 kernel[int(rank)] = (word, each.unix_ns)  # one that was stopped is killed by its launcher later
     answers_ns = max(each.answers_s for each in states) * 1e9
     return _Said(newest, over is not None, newest - first, answers_ns, kernel)
+
+
+def _stood_together(one: RankState, others: Iterable[RankState]) -> bool:
+    """Whether a rank is in a group in which one of the others waits."""
+    return any(
+        one.rank in group.members for each in others if each.stands
+        for group in each.groups if any(not issued.over for issued in group.recent)
+    )  # fmt: skip
 
 
 def _lost(state: RankState) -> bool:

@@ -26,10 +26,12 @@ def parsed(path: Path) -> ast.Module:
 @pytest.fixture(scope="module")
 def trees() -> Iterator[None]:
     """A million objects, through which the garbage collector would go while they are made. Gone after the module."""
+    was_on = gc.isenabled()
     gc.disable()
     yield
     parsed.cache_clear()
-    gc.enable()
+    if was_on:
+        gc.enable()
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -76,8 +76,9 @@ class RunLine:
     nodes: int
     device: str
     steps: int
-    """The steps of the rank with most of them; in the next field, the mean of all ranks."""
-    steps_of_ranks: float
+    """The steps of the rank with most of them."""
+    mean_steps: float
+    """The mean of all ranks where a finding says that they make different numbers of steps; else as `steps`."""
     steady_steps: int
     step_s: float | None
     global_batch: int | None
@@ -267,9 +268,9 @@ def _copies(run: Analysed, attempt: Attempt) -> int:
 
 
 def _job(attempt: Attempt, times: RunTimes, run: RunLine, samples: int) -> JobTimes | None:
-    """The times of a job, whose work is what its ranks did in the mean: one may have more batches than the others."""
+    """The times of a job; its work is what its ranks did in the mean where one has more batches than the others."""
     job = job_times(job_time(attempt), times, evaluations_ns(attempt))
-    return job and replace(job, work=run.steps_of_ranks * samples)
+    return job and replace(job, work=run.mean_steps * samples)
 
 
 def _once(job: JobTimes | None, copies: int) -> JobTimes | None:
@@ -285,6 +286,7 @@ def _basis(batches: Sequence[Sequence[int | None]]) -> str:
 
 def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
     report = run.report
+    uneven = any(each.rule == "uneven_steps" for each in report.findings)
     return RunLine(
         run=report.run,
         name=report.name,
@@ -297,7 +299,7 @@ def _run_line(run: Analysed, attempt: Attempt, batch: int | None) -> RunLine:
         nodes=report.nodes,
         device=report.device,
         steps=report.steps,
-        steps_of_ranks=fmean(rank.data.step_count for rank in attempt.ranks),
+        mean_steps=fmean(rank.data.step_count for rank in attempt.ranks) if uneven else report.steps,
         steady_steps=report.steady_steps,
         step_s=report.step_s,
         global_batch=batch,

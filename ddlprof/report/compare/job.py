@@ -114,7 +114,7 @@ def _other_steps(data: ComparisonData) -> Iterator[str]:
 
     for letter, side, done in zip("AB", (data.a, data.b), data.job.done if data.job else (), strict=False):
         most = fmean(done_by(run, run.steps) for run in side.runs)
-        mean = fmean(done_by(run, run.steps_of_ranks) for run in side.runs)
+        mean = fmean(done_by(run, run.mean_steps) for run in side.runs)
         if most >= _UNEVEN * mean:
             yield f"a rank of {letter} makes {most:,.0f} {unit}: the work of {letter} is the mean of all, {mean:,.0f}"
         if done and mean >= 1.5 * done:

@@ -77,6 +77,8 @@ def test_ranks_go_on_one_after_another() -> None:
     stands, at_ns = rank(0, FULL), rank(0, FULL).unix_ns
     assert find_hang([stands, rank(1, LESS, resumed=True, unix_ns=at_ns - 10**9)], {}, 2) is None
     assert found(stands, rank(1, LESS, resumed=True, unix_ns=at_ns - 20 * 10**9)).kind == hangs.SILENT
+    elsewhere = rank(0, FULL, groups=[group(FULL, True, members=(0, 2))])
+    assert found(elsewhere, rank(2, LESS, SCRIPT), rank(1, LESS, resumed=True, unix_ns=at_ns - 10**9)).is_hang
     failed = rank(2, FULL, status="failed", error="ValueError: x", stands=False)
     assert found(stands, rank(1, LESS, resumed=True, unix_ns=at_ns - 10**9), failed).is_hang
 

@@ -1,6 +1,19 @@
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
+import pytest
+
 from ddlprof.base.alive import instances_of
+
+
+@pytest.fixture(autouse=True)
+def all_objects() -> Iterator[None]:
+    """A training freezes no objects, which would hide them; the suite does."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 class Kind:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.findings import Finding
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import End
 from ddlprof.report.compare import html, markdown
@@ -63,9 +64,9 @@ def test_where_only_a_part_of_the_job_differs_it_is_named(same: ComparisonData) 
 
 
 def test_work_that_is_done_again_and_again_counts_once(same: ComparisonData) -> None:
-    side = replace(same.a, runs=[replace(same.a.runs[0], steps=400, steps_of_ranks=400.0)])
+    side = replace(same.a, runs=[replace(same.a.runs[0], steps=400, mean_steps=400.0)])
     halved = replace(MOVED, rows=[row("job", 10, 9, "none"), row("steps", 7, 4, "faster")], done=(200, 200))
-    other = replace(same.b, runs=[replace(same.b.runs[0], steps=200, steps_of_ranks=200.0)])
+    other = replace(same.b, runs=[replace(same.b.runs[0], steps=200, mean_steps=200.0)])
     data = replace(same, a=side, b=other, job=halved)
     assert words.verdict(data).endswith("; in the job steps is faster (-30.0 % of the job)")
     assert "A trains on each sample 2 times: 400 steps are taken for 200" in list(words.notes(data, str))
@@ -111,6 +112,20 @@ def written(folder: Path, *steps: int) -> Any:
     return analysed(folder)
 
 
+def uneven(folder: Path, *steps: int) -> Any:
+    """Such a run, of which a finding says that its ranks share one training and have other numbers of batches."""
+    run = written(folder, *steps)
+    found = Finding("uneven_steps", "warning", "", "", "", samples=20)
+    run.__dict__["report"] = replace(run.report, findings=[found])  # what is cached there
+    return run
+
+
+def test_ranks_that_do_not_train_are_no_work(tmp_path: Path) -> None:
+    data = build([written(tmp_path / "a", 1000, 1)], [written(tmp_path / "b", 1000, 1, 1, 1)], [])
+    assert data.job is not None
+    assert (data.job.whole.word, data.job.done) == ("none", (1000, 1000))
+
+
 def test_the_jobs_of_runs_whose_ranks_ended_are_compared(tmp_path: Path) -> None:
     job = build([written(tmp_path / "a", 100)], [written(tmp_path / "b", 100)], []).job
     assert job is not None
@@ -132,14 +147,14 @@ def test_work_that_is_done_again_counts_once_where_both_did_as_much(
 
 
 def test_the_work_of_ranks_with_other_numbers_of_steps_is_their_mean(tmp_path: Path) -> None:
-    data = build([written(tmp_path / "a", 1500, 500)], [written(tmp_path / "b", 1000, 1000)], [])
+    data = build([uneven(tmp_path / "a", 1500, 500)], [written(tmp_path / "b", 1000, 1000)], [])
     assert data.job is not None
     assert (data.job.done, data.job.same_work) == ((1000, 1000), True)
     steps = next(each for each in data.job.rows if each.name == "steps")
     assert (steps.a_s, steps.b_s, steps.word) == (15.0, 10.0, "faster")
     assert words.verdict(data).startswith("B is 27.8 % faster in the job: 13.00 s in all instead of 18.00")
     assert "a rank of A makes 1,500 steps: the work of A is the mean of all, 1,000" in list(words.notes(data, str))
-    short = build([written(tmp_path / "e", 300, 100)], [written(tmp_path / "f", 200, 200)], [])
+    short = build([uneven(tmp_path / "e", 300, 100)], [written(tmp_path / "f", 200, 200)], [])
     assert words.verdict(short).endswith("; in the job steps is faster (-16.7 % of the job)")  # start-up hides it
-    even = build([written(tmp_path / "c", 1010, 990)], [written(tmp_path / "d", 1000, 1000)], [])
+    even = build([uneven(tmp_path / "c", 1010, 990)], [written(tmp_path / "d", 1000, 1000)], [])
     assert not [note for note in words.notes(even, str) if "mean of all" in note]

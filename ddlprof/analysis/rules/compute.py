@@ -6,13 +6,12 @@ import re
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.rules.switches import passes_s
+from ddlprof.analysis.rules.switches import cost, passes_s
 from ddlprof.analysis.thresholds import (
     ARITHMETIC_FLOPS,
     CRITICAL_SHARE,
     FEW_SAMPLES,
     FINDING_STEPS,
-    FLOPS_PER_BYTE,
     FORWARD_ALONE,
     FREE_MEMORY_SHARE,
     FULL_CPU_PERCENT,
@@ -80,8 +79,8 @@ def alignment(facts: Facts) -> Issue | None:
         if each.phase != "optimizer":
             found = unaligned_sizes(each)
             sizes.update(found)
-            cost = each.count * max(each.flops / FLOPS_PER_BYTE, each.bytes)
-            slow, others = slow + UNALIGNED_SLOWER * cost * bool(found), others + cost * (not found)
+            slow += UNALIGNED_SLOWER * cost(facts, each) * bool(found)
+            others += cost(facts, each) * (not found)
     gain = passes_s(facts) * slow / (slow + others) * (1 - 1 / UNALIGNED_SLOWER) if slow else 0.0
     if gain < LINE_OF_STEP_SHARE * step:
         return None

@@ -10,6 +10,7 @@ from ddlprof.analysis.issued import Issued, by_line
 from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, other_at, share_of_step
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.switches import cost
 from ddlprof.analysis.sources import MORE_THAN_A_LINE, function_of
 from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
@@ -44,8 +45,10 @@ _GATHER_NO_INPUTS = (
 )
 _USUAL_BACKWARD, _LONG_BACKWARD = 3, 5
 """A backward computes as long as two forwards, three where activations are recomputed; five are more than gradients."""
-_PLAIN_HOOKS = ("fp16_compress", "bf16_compress", "allreduce_hook")
-"""What is in the names of torch's hooks that choose or factorize nothing."""
+_PLAIN_HOOKS = ("fp16_compress", "bf16_compress", "allreduce", "upcast", "noop", "localSGD", "optim", "zero")
+"""What is in the names of torch's hooks that choose or factorize nothing, or that do more than exchange gradients."""
+_NAMELESS_HOOK = "partial"
+"""The name of a hook made by `functools.partial`, which tells nothing of it."""
 _WHOLE = 0.05
 """How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
 _DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
@@ -114,28 +117,34 @@ def buffer_broadcast(facts: Facts) -> Issue | None:
 
 
 def comm_hook(facts: Facts) -> Issue | None:
-    """Finds a communication hook of DDP in which backward takes much longer than computing gradients does."""
+    """Finds a communication hook of DDP inside one machine, where backward takes longer than its operators explain."""
     hook, step, forward = facts.training.comm_hook, facts.mean_s("step"), facts.mean_s("compute_forward")
-    backward = facts.mean_s("compute_backward")
-    if (
-        not hook
-        or any(name in hook for name in _PLAIN_HOOKS)
-        or facts.training.strategy != "ddp"
-        or facts.world_size < 2
-        or not step
-        or not forward
-        or not backward
-    ):
+    backward, usual = facts.mean_s("compute_backward"), _usual_backward(facts)
+    inside = facts.training.strategy == "ddp" and facts.ranks_per_node == facts.world_size > 1
+    if not hook or hook == _NAMELESS_HOOK or any(name in hook for name in _PLAIN_HOOKS):
         return None
-    gain = backward - _USUAL_BACKWARD * forward
-    if backward < _LONG_BACKWARD * forward or gain < WARN_SHARE * step:
+    if not inside or not step or not forward or not backward or usual is None or facts.model.repeated_share:
+        return None
+    beyond = backward - _USUAL_BACKWARD * forward
+    if usual > _USUAL_BACKWARD or backward < _LONG_BACKWARD * forward or beyond < WARN_SHARE * step:
         return None
     evidence = f"{hook} runs in backward, which computes {facts.scale.time(backward)} a step, "
-    evidence += f"{significant(backward / forward, 2)} times the forward; without a hook it is about twice"
-    action = f"try it without {hook}: DDP's own all-reduce, in buckets while backward goes on, or fp16_compress_hook, "
-    action += "which only casts; a hook that chooses or factorizes pays over slow links between machines"
-    return Issue("a communication hook makes backward long", evidence, action, facts.steady_steps, gain / step,
-                 gain_s=gain, about="compute", part="compute_backward")  # fmt: skip
+    evidence += f"{significant(backward / forward, 2)} times the forward; by its operators it is about "
+    evidence += f"{significant(usual, 2)} times"
+    action = f"measure once without {hook}, as what it takes was not measured: DDP's own all-reduce sends whole "
+    action += "gradients, in buckets while backward goes on"
+    return Issue("backward is long, and a communication hook runs in it", evidence, action, facts.steady_steps,
+                 beyond / step, about="compute", part="compute_backward", severity="info")  # fmt: skip
+
+
+def _usual_backward(facts: Facts) -> float | None:
+    """How many times as long as forward its backward takes by their operations and bytes; None: not known, as where
+    operators of no known kind, such as second derivatives and bags of embeddings, may take more or less than that."""
+    forward, backward = (
+        sum(cost(facts, each) for each in facts.operators if each.phase == phase) for phase in ("forward", "backward")
+    )
+    known = all(each.kind != "other" for each in facts.operators)
+    return backward / forward if forward and known else None
 
 
 def unused_search(facts: Facts) -> Issue | None:
@@ -310,10 +319,12 @@ RULES = (
     Rule("buffer_broadcast", "DDP broadcasts buffers before each forward", f"{MOVING}, by these broadcasts", WORTH,
          FINDING_STEPS, "it is not known who issues the collectives, or buffers other than running statistics change",
          buffer_broadcast),
-    Rule("comm_hook", "A communication hook makes backward long", f"a hook, and backward computes "
+    Rule("comm_hook", "Backward is long, and a communication hook runs in it", f"a hook, and backward computes "
          f"{_LONG_BACKWARD} times as long as forward, {percent(WARN_SHARE)} of the step beyond {_USUAL_BACKWARD} times",
-         "gradients take two forwards, three where activations are recomputed", FINDING_STEPS,
-         "there is no hook, it is one of torch's that only casts, or forward is not told from backward", comm_hook),
+         f"by operations and bytes of its operators it is at most {_USUAL_BACKWARD} times; never more than an info, as "
+         "the hook alone was not measured", FINDING_STEPS, "there is no hook, its name tells nothing, it is one of "
+         "torch's that only casts or that also updates, ranks are on several machines, operators were not read or "
+         "not all of a known kind, or forward is not told from backward", comm_hook),
     Rule("unused_search", "DDP searches for unused parameters and finds none",
          f"`find_unused_parameters`, and nothing found in {UNUSED_LOOKS} iterations",
          "fewer may have missed a control flow that leaves parameters out; a warning if the message that it adds to "

@@ -10,7 +10,9 @@ from ddlprof.analysis.thresholds import (
     ANOMALY_NODE_S,
     ANOMALY_SHARE,
     ARITHMETIC_FLOPS,
+    CPU_FLOPS_PER_BYTE,
     FINDING_STEPS,
+    FLOPS_PER_BYTE,
     FREE_CPU_PERCENT,
     FREE_MEMORY_SHARE,
     LINE_OF_STEP_SHARE,
@@ -28,6 +30,7 @@ from ddlprof.model.manifest import (
     SUBNORMAL_STATES,
     TRACEMALLOC,
 )
+from ddlprof.model.operators import Operator
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -44,6 +47,12 @@ def _computes(facts: Facts) -> bool:
 def passes_s(facts: Facts) -> float:
     """Seconds of a step in computing without the update: forward, loss and backward."""
     return max(0.0, (facts.mean_s("compute") or 0.0) - (facts.mean_s("compute_optimizer") or 0.0))
+
+
+def cost(facts: Facts, operator: Operator) -> float:
+    """What all calls of an operator in a micro-batch take: in bytes, or operations as so many bytes if that is more."""
+    flops_per_byte = CPU_FLOPS_PER_BYTE if facts.device == "cpu" else FLOPS_PER_BYTE
+    return operator.count * max(operator.flops / flops_per_byte, operator.bytes)
 
 
 def padding(facts: Facts) -> Issue | None:

@@ -6,13 +6,11 @@ from collections import defaultdict
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.rules.switches import passes_s, python_counts
+from ddlprof.analysis.rules.switches import cost, passes_s, python_counts
 from ddlprof.analysis.thresholds import (
-    CPU_FLOPS_PER_BYTE,
     ENOUGH_HISTORY,
     FEW_ROWS,
     FINDING_STEPS,
-    FLOPS_PER_BYTE,
     LINE_OF_STEP_SHARE,
     LINE_SAMPLES,
     LOOPED_TENSOR_S,
@@ -179,11 +177,10 @@ def weight_penalty(facts: Facts) -> Issue | None:
     weights = sum(size * times for size, times in sizes.items())
     if not step or facts.launch_bound or facts.model.compiled or weights < max(1, PENALISED_SHARE * updated):
         return None
-    flops_per_byte = CPU_FLOPS_PER_BYTE if facts.device == "cpu" else FLOPS_PER_BYTE
     whole = own = 0.0
     for each in facts.operators:
         if each.phase != "optimizer":
-            whole += each.count * max(each.flops / flops_per_byte, each.bytes)
+            whole += cost(facts, each)
             own += each.count * each.bytes * (_is_of_weights(each) and each.shape[0] in sizes)
     gain = passes_s(facts) * own / whole
     if gain < WARN_SHARE * step:

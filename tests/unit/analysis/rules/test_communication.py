@@ -13,6 +13,7 @@ from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import issuers
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
+from tests.unit.analysis.rules.hook_cases import hooked
 from tests.unit.analysis.rules.loop_cases import line
 from tests.unit.analysis.rules.made_up import ddp
 from tests.unit.analysis.rules.test_rules import (
@@ -166,3 +167,12 @@ def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:
     assert "BatchNorm" in unknown.next
     (same,) = found("buffer_broadcast", by(BUFFER, buffers_change=False, batch_statistics=False))
     assert same.next == "DistributedDataParallel(broadcast_buffers=False)"
+
+
+def test_what_a_hook_takes_is_no_promise() -> None:
+    """Backward is long, but how much of it is the hook's nobody measured."""
+    (told,) = found("comm_hook", hooked())
+    assert (told.severity, told.gain_s) == ("info", None)
+    assert told.evidence.endswith("8 times the forward; by its operators it is about 2 times")
+    assert told.next.startswith("measure once without largest_alone, as what it takes was not measured")
+    assert "fp16" not in told.next

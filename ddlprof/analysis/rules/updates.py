@@ -29,6 +29,9 @@ _SELDOM = 10
 """In so many updates matrices are decomposed once; papers that do so name 10 to 100."""
 _OWN_GAIN = 0.5
 """The part of a loop of small operators that is less with lists of tensors."""
+_BESIDE_HISTORY = 4
+"""An iteration of L-BFGS has about 15 operators of the size of all weights beside its history, and four for each step
+that it keeps."""
 _POWERS = ("pow", "mul", "abs")
 """Operators that make squares and absolute values."""
 SPARSE_EMBEDDING = (
@@ -133,14 +136,20 @@ def long_history(facts: Facts) -> Issue | None:
     """Finds updates that go through a long history of gradients, as those of LBFGS do."""
     step, update = facts.mean_s("step"), facts.mean_s("compute_optimizer")
     history, passes = facts.training.optimizer_history or 0, facts.training.passes_in_update or 1
-    if not step or not update or history <= 2 * ENOUGH_HISTORY:
+    iterations = passes * facts.steady_steps
+    most = min(history, iterations)
+    kept = most - most * most / max(
+        1, 2 * iterations
+    )  # on average: each iteration keeps one more, until there are most
+    if not step or not update or kept <= 2 * ENOUGH_HISTORY:
         return None
-    gain = update * (1 - ENOUGH_HISTORY / history)
+    gain = update * (kept - ENOUGH_HISTORY) / (kept + _BESIDE_HISTORY)
     if gain < WARN_SHARE * step:
         return None
     evidence = (
         f"the update takes {facts.scale.time(update)} of a step beside its up to {count(passes, 'pass', 'passes')}: in "
-        f"each of its iterations {facts.training.optimizer} goes through up to {history} kept steps and gradients"
+        f"each of its iterations {facts.training.optimizer} goes through the steps and gradients that it keeps, on "
+        f"average at most {kept:.0f} of them"
     )
     action = (
         f"history_size={ENOUGH_HISTORY} in place of {history}, and as many iterations as lower the loss (max_iter); "
@@ -263,7 +272,7 @@ RULES = (
          f"fewer than {LINE_SAMPLES} stack samples were taken, or the device has enough to do", preconditioner),
     Rule("long_history", "The update goes through a long history of gradients",
          f"{percent(WARN_SHARE)} of the step to gain from a history of {ENOUGH_HISTORY}, where more than twice as many "
-         "steps and gradients are kept",
+         "steps and gradients are kept on average: `history_size`, or fewer where a run has fewer passes",
          "L-BFGS goes through all of it twice in each iteration, and 3 to 20 are usual (Nocedal and Wright, Numerical "
          "Optimization); never more than a warning, since a shorter one is another update", FINDING_STEPS,
          "the optimizer has no `history_size`", long_history, comes_last=True),

@@ -64,7 +64,8 @@ def job(wall_s: float, idle_s: float, evaluation_s: float = 0.0) -> JobTime:
 
 SPEAKS: dict[str, list[Facts]] = {
     "long_history": [facts(UPDATED, optimizer="LBFGS", optimizer_history=100, passes_in_update=20),
-                     facts(UPDATED, optimizer="LBFGS", optimizer_history=21)],
+                     facts(UPDATED, optimizer="LBFGS", optimizer_history=24, passes_in_update=20),
+                     facts(UPDATED, optimizer="LBFGS", optimizer_history=1000)],
     "weight_penalty": [facts(UPDATED, **penalised(), device="cpu"), facts(UPDATED, **penalised()),
                        facts(UPDATED, **penalised(updated=2**21)), facts(UPDATED, **penalised(("abs", "mean"))),
                        facts(UPDATED, **penalised(("div", "linalg_vector_norm"), times=0.0))],
@@ -116,7 +117,9 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
-    "long_history": [facts(UPDATED, optimizer="LBFGS"), facts(UPDATED, optimizer="LBFGS", optimizer_history=20),
+    "long_history": [facts(UPDATED, optimizer="LBFGS"),
+                     facts(UPDATED, optimizer="LBFGS", optimizer_history=20, passes_in_update=20),
+                     facts(UPDATED, optimizer="LBFGS", optimizer_history=1000, steady_steps=40),  # keeps 20 on average
                      facts({"compute": 97.0, "compute_optimizer": 10.0}, optimizer_history=100)],
     "weight_penalty": [facts(UPDATED),
                        facts(UPDATED, **penalised(("div", "linalg_vector_norm"))),  # a normalised weight

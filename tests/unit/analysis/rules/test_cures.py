@@ -437,10 +437,14 @@ def test_a_table_that_is_looked_up_twice_is_one() -> None:
 
 
 def test_a_shorter_history_takes_as_much_less() -> None:
-    (told,) = found("long_history", facts(UPDATED, optimizer="LBFGS", optimizer_history=100))
-    assert told.severity == "warning"
-    assert told.gain_s == pytest.approx(0.9 * 0.03)
-    assert told.next.startswith("history_size=10 in place of 100")
+    """Where it is kept: a run of 100 steps with one pass each keeps 50 of 1000 on average."""
+    for history, passes, kept in ((100, 20, 97.5), (1000, None, 50)):
+        known = {"optimizer_history": history, "passes_in_update": passes}
+        (told,) = found("long_history", facts(UPDATED, optimizer="LBFGS", **known))
+        assert told.severity == "warning"
+        assert told.gain_s == pytest.approx(0.03 * (kept - 10) / (kept + 4))
+        assert told.next.startswith(f"history_size=10 in place of {history}")
+        assert told.evidence.endswith(f"at most {kept:.0f} of them")
 
 
 def test_a_product_counts_for_more_on_processors_beside_a_term_of_all_weights() -> None:

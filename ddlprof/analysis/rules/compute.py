@@ -165,8 +165,8 @@ def _fusing(facts: Facts, idle: float) -> str | None:
 
 _IN_PLACE = (
     "one expression on whole tensors in place of the loop at {} (over samples: a batch dimension, torch.vmap; over "
-    "time steps: nn.LSTM or nn.GRU in place of cells; over parameters: the optimizer's weight_decay, "
-    "torch._foreach_norm), or torch.compile around it",
+    "time steps: nn.LSTM or nn.GRU in place of cells; over parameters: the optimizer's weight_decay "
+    "for squares, torch._foreach_norm), or torch.compile around it",
     "one call in place of the loop at {}, if its modules keep no state between rounds: a module called for each "
     "sample, frame or time step takes all in its batch dimension; heads of attention are one nn.Linear whose output is "
     "reshaped, and scaled_dot_product_attention; convolutions: groups=; other modules that are alike: "

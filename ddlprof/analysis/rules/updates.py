@@ -32,8 +32,12 @@ _OWN_GAIN = 0.5
 _BESIDE_HISTORY = 4
 """An iteration of L-BFGS has about 15 operators of the size of all weights beside its history, and four for each step
 that it keeps."""
-_POWERS = ("pow", "mul", "abs")
-"""Operators that make squares and absolute values."""
+_SQUARES = ("pow", "mul")
+"""Operators that make squares."""
+_ROOTS = ("sqrt", "pow")
+"""Operators that make a norm of a sum of squares."""
+_SAME_DECAY = ("SGD", "Adam", "Adagrad", "RMSprop")
+"""Optimizers of torch's that add weight_decay times the weights to the gradients."""
 SPARSE_EMBEDDING = (
     "nn.Embedding(..., sparse=True), and its weight outside of clip_grad_norm_ and in an optimizer of its own "
     "(torch.optim.SparseAdam, or SGD or Adagrad without weight_decay), as others refuse sparse gradients"
@@ -195,30 +199,39 @@ def weight_penalty(facts: Facts) -> Issue | None:
     if gain < WARN_SHARE * step:
         return None
     evidence = (
-        f"{weights:,.0f} of {updated:,.0f} weights go into norms or sums of powers in each forward; these take about "
+        f"{weights:,.0f} of {updated:,.0f} weights go into sums of powers in each forward; these take about "
         f"{percent(own / whole)} of forward and backward, by operations and bytes"
     )
-    action = (
-        "weight_decay of the optimizer in place of a sum of squares in the loss, twice its factor (the same gradients "
-        "for SGD and Adam); else after backward, under torch.no_grad(): torch._foreach_add_(gradients, weights, "
-        "alpha=2 * factor), for absolute values torch._foreach_sign(weights), alpha=factor"
-    )
+    name = facts.training.optimizer
+    if name in _SAME_DECAY:
+        action = f"if these are squares, weight_decay of {name} in place of the term, twice what each square is "
+        action += "multiplied by: the same gradients, unless they are clipped, which comes before it"
+    else:
+        action = (
+            "if these are squares, torch._foreach_add_(gradients, weights, alpha=2 * factor) in place of the term, "
+        )
+        action += "right after backward under torch.no_grad(): the same gradients; so has weight_decay of "
+        action += f"{', '.join(_SAME_DECAY)}, but not that of AdamW"
     return Issue("a term of the loss goes through the weights", evidence, action, facts.steady_steps, gain / step,
                  gain_s=gain, about="compute")  # fmt: skip
 
 
 def _penalised(facts: Facts) -> dict[int, float]:
-    """How many weights, by their size, go into one number in forwards: a norm of them alone, or as many sums as squares
-    or absolute values. Other operations are those of a normalised weight."""
-    sums, norms, powers, others = (defaultdict[int, float](float) for _ in range(4))
+    """How many weights, by their size, go into sums of squares in forwards: as many sums to one number as squares, and
+    nothing else, as of a normalised weight. None where a root is taken of a number: it may be a norm."""
+    sums, squares, others = (defaultdict[int, float](float) for _ in range(3))
+    roots = 0.0
     for each in facts.operators:
-        if each.phase == "forward" and _is_of_weights(each) and each.shape[0] > 1:
-            kind = powers if each.name in _POWERS else others
-            if each.kind == "reduction" and each.shape[1] == 1:
-                kind = norms if each.name.endswith("norm") else sums
-            kind[each.shape[0]] += each.count
-    found = {size: sums[size] + norms[size] for size in (*sums, *norms)}
-    return {size: times for size, times in found.items() if powers[size] == sums[size] and not others[size]}
+        if each.phase != "forward" or not _is_of_weights(each):
+            continue
+        is_sum = each.name == "sum" and each.shape[1:] == (1,)
+        if each.shape[0] == 1:
+            roots += each.count * ((each.name in _ROOTS) - is_sum)  # squares of weights of one number are summed, too
+        else:
+            (sums if is_sum else squares if each.name in _SQUARES else others)[each.shape[0]] += each.count
+    if roots > 0:
+        return {}
+    return {size: times for size, times in sums.items() if squares[size] == times and not others[size]}
 
 
 def _is_of_weights(operator: Operator) -> bool:
@@ -278,8 +291,8 @@ RULES = (
          "the optimizer has no `history_size`", long_history, comes_last=True),
     Rule("weight_penalty", "A term of the loss goes through the weights",
          f"{percent(WARN_SHARE)} of the step to gain, by the operations and bytes of operators that compute from "
-         f"parameters alone, and norms, or sums of squares or absolute values, of {percent(PENALISED_SHARE)} of the "
-         "weights that an update changes",
+         f"parameters alone, and sums of squares of {percent(PENALISED_SHARE)} of the weights that "
+         "an update changes",
          "products are taken to do as many operations in the time of a byte as one core, which rather says too little",
          FINDING_STEPS, "the operators were not read, the model is compiled, or a device waits for launches",
          weight_penalty),

@@ -67,8 +67,7 @@ SPEAKS: dict[str, list[Facts]] = {
                      facts(UPDATED, optimizer="LBFGS", optimizer_history=24, passes_in_update=20),
                      facts(UPDATED, optimizer="LBFGS", optimizer_history=1000)],
     "weight_penalty": [facts(UPDATED, **penalised(), device="cpu"), facts(UPDATED, **penalised()),
-                       facts(UPDATED, **penalised(updated=2**21)), facts(UPDATED, **penalised(("abs", "mean"))),
-                       facts(UPDATED, **penalised(("div", "linalg_vector_norm"), times=0.0))],
+                       facts(UPDATED, **penalised(updated=2**21)), facts(UPDATED, **penalised(("mul", "sum")))],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
                 facts(HOOKED, device="cpu", computing=Sources(40, [
@@ -123,7 +122,9 @@ SILENT: dict[str, list[Facts]] = {
                      facts({"compute": 97.0, "compute_optimizer": 10.0}, optimizer_history=100)],
     "weight_penalty": [facts(UPDATED),
                        facts(UPDATED, **penalised(("div", "linalg_vector_norm"))),  # a normalised weight
-                       facts(UPDATED, **penalised(("sub", "mean"))), facts(UPDATED, **penalised(times=2.0)),
+                       facts(UPDATED, **penalised(("div", "linalg_vector_norm"), times=0.0)),  # another gradient
+                       *(facts(UPDATED, **penalised(names)) for names in (("abs", "sum"), ("pow", "mean"))),
+                       facts(UPDATED, **penalised(("sub", "sum"))), facts(UPDATED, **penalised(times=2.0)),
                        facts(UPDATED, **penalised(rows=1024)),  # norms of rows
                        facts(UPDATED, **penalised(updated=2**22)), facts(UPDATED, **penalised() | {"compiled": True}),
                        facts(UPDATED, **penalised(), lag_share=0.01),

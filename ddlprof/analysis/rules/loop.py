@@ -273,28 +273,37 @@ def evaluation_share(facts: Facts) -> Issue | None:
     once = job is not None and job.evaluations == 1
     if once:
         action = "evaluate on fewer batches, or in another process"
-    few, batch = facts.training.evaluated_samples, facts.training.batch_per_rank
-    if few and batch and EVALUATED_FEWER * few <= batch:
-        action = (
-            f"evaluate in larger batches, where samples are of one size: a forward takes {count(few, 'sample')}, one "
-            f"of the training {batch:,}; {action}"
-        )
-    if facts.training.evaluates_with_gradients:
+    larger, graded = _larger_evaluations(facts), bool(facts.training.evaluates_with_gradients)
+    action += larger
+    if graded:
         action = f"with torch.no_grad(): around it, as nothing uses its graphs ({_PART_OF_IT}); {action}"
     title, alone = "the job spends much of its time evaluating", facts.lone_evaluator
     if alone is not None:
         title = f"the job waits while rank {alone} alone evaluates"
         action = f"each rank a part of it (DistributedSampler), and one all_reduce of the results; {action}"
-    issue = _part_of_job(facts, "evaluation", title, action, bool(facts.training.evaluates_with_gradients))
+    issue = _part_of_job(facts, "evaluation", title, action)
     if issue is not None and job is not None and once:  # it may be the only one of the longest training, as at its end
         large = (issue.share or 0.0) >= BOUND_SHARE and job.trains_on
         issue = replace(issue, severity="warning") if large else None
     line = next((each for each in facts.evaluating.shares if each.sure and not _is_timed(each.place)), None)
-    if issue is None or line is None:
-        return issue
+    if issue is None or line is None:  # each rank a part, or another line, saves more than that part
+        return issue and replace(issue, saves_part=alone is None and (graded or larger != ""))
     where, action = words_for_line(facts, line)
     evidence = f"{issue.evidence}; {percent(line.share)} of {facts.evaluating.samples} stack samples then are {where}"
     return replace(issue, evidence=evidence, next=f"{BETWEEN.get(line.place.what, action)}; {issue.next}")
+
+
+def _larger_evaluations(facts: Facts) -> str:
+    """Words for larger batches of an evaluation whose forwards take far fewer samples than those of the training; empty
+    if they do not, or if they may choose actions: there is an environment, or no loader that could make larger ones."""
+    few, batch = facts.training.evaluated_samples, facts.training.batch_per_rank
+    acts = any(each.of(source_locations.ENVIRONMENT) > 0 for each in facts.evaluating.shares)
+    if not few or not batch or EVALUATED_FEWER * few > batch or acts or facts.mean_s("data") is None:
+        return ""
+    return (
+        "; where samples are of one size, and no larger than those of the training: in larger batches (a forward takes "
+        f"{count(few, 'sample')}, one of the training {batch:,})"
+    )
 
 
 def _is_timed(place: SourceLocation) -> bool:
@@ -357,7 +366,7 @@ def checkpoint_share(facts: Facts) -> Issue | None:
                         "save less often, or in the background (torch.distributed.checkpoint.async_save)")  # fmt: skip
 
 
-def _part_of_job(facts: Facts, part: str, title: str, action: str, saves_part: bool = False) -> Issue | None:
+def _part_of_job(facts: Facts, part: str, title: str, action: str) -> Issue | None:
     job = facts.job
     share = job.share(part) if job is not None else None
     if job is None or share is None or share < WARN_SHARE:
@@ -366,8 +375,7 @@ def _part_of_job(facts: Facts, part: str, title: str, action: str, saves_part: b
     seconds, wall = job.parts_s[part] or 0.0, job.wall_s
     often = count(times, part) if times is not None else f"{part}s"
     evidence = f"{often}: {scale_for(seconds).time(seconds)} of {scale_for(wall).time(wall)}"
-    samples = JOB_EVENTS if times is None else times
-    return Issue(title, evidence, action, samples, share, of="job", saves_part=saves_part)
+    return Issue(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
 
 
 _LINE = (

@@ -14,7 +14,7 @@ from ddlprof.analysis.saves import AfterSaves
 from ddlprof.model import issuers, source_locations
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
-from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job, made_at
+from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, made_at
 from tests.unit.analysis.rules.loop_cases import HOOKED, PAUSES, UPDATED, line, penalised
 from tests.unit.analysis.rules.loop_cases import job as of_job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts, summary
@@ -79,42 +79,6 @@ from tests.unit.analysis.rules.test_rules import (
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
     (finding,) = found(rule, given)
     assert finding.gain_s == pytest.approx(gain_ms / 1000, rel=0.005)
-
-
-@pytest.mark.parametrize("graded", [True, False, None])
-def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | None) -> None:
-    (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), evaluates_with_gradients=graded))
-    assert ("torch.no_grad()" in finding.next) == bool(graded)
-    assert ("a run with it tells" in finding.next) == bool(graded) == finding.saves_part  # all of it is no gain of that
-
-
-@pytest.mark.parametrize(
-    ("samples", "batch", "larger"),
-    [(1, 128, True), (32, 128, True), (33, 128, False), (None, 128, False), (1, None, False)],
-)
-def test_an_evaluation_of_small_batches_is_told_to_take_larger_ones(
-    samples: int | None, batch: int | None, larger: bool
-) -> None:
-    given = facts(job=job("evaluation", 300), evaluated_samples=samples, batch_per_rank=batch)
-    (finding,) = found("evaluation_share", given)
-    assert finding.next.startswith("evaluate in larger batches") == larger
-    assert "evaluate less often" in finding.next
-
-
-def test_a_single_evaluation_is_told_if_it_bounds_the_job_and_not_to_come_less_often() -> None:
-    once = job("evaluation", 440, times=1)
-    assert not found("evaluation_share", facts(job=once))  # a test at the end
-    (finding,) = found("evaluation_share", facts(job=replace(once, trains_on=True)))
-    assert finding.evidence.startswith("1 evaluation: ")
-    assert finding.severity == "warning"
-    assert finding.next.startswith("evaluate on fewer batches")
-
-
-@pytest.mark.parametrize(("alone", "told"), [(0, True), (None, False)])
-def test_what_one_rank_evaluates_is_divided(alone: int | None, told: bool) -> None:
-    (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), lone_evaluator=alone))
-    assert finding.next.startswith("each rank a part of it") == told
-    assert ("rank 0" in finding.title) == told
 
 
 def test_threads_are_what_other_work_leaves() -> None:
@@ -197,18 +161,6 @@ def test_what_is_collected_for_a_checkpoint_is_no_work_for_a_thread() -> None:
     assert finding.title == "all ranks wait for what rank 1 does for the checkpoints of rank 0"
     assert "thread" not in finding.next
     assert "torch.distributed.checkpoint.async_save" in finding.next
-
-
-@pytest.mark.parametrize(
-    ("what", "cure"),
-    [(source_locations.JOINS, "a list that is joined once"), (source_locations.EVALUATION, None),
-     ("data per sample", None)],
-)  # fmt: skip
-def test_the_line_that_an_evaluation_is_at_is_told_beside_its_forwards(what: str, cure: str | None) -> None:
-    (finding,) = found("evaluation_share", facts(job=of_job(60.0, 0.0, 20.0), evaluating=line(what)))
-    assert finding.next.endswith("evaluate less often, on fewer batches, or in another process")
-    assert ("train.py:9" in finding.evidence) is (cure is not None)
-    assert cure is None or cure in finding.next
 
 
 def test_of_a_line_between_steps_what_may_be_in_evaluations_is_left_out() -> None:

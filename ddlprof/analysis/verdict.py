@@ -185,15 +185,20 @@ def _first_of_job(
     verdict: Verdict, own: Finding | None, findings: Sequence[Finding], job: JobTime | None
 ) -> Finding | None:
     """The finding about the job beside its steps that is worth more than what bounds the steps, and than what their
-    own finding may gain; None: none is."""
+    own finding may gain; None: none is. Of one that saves a part of its share, half counts against other findings."""
     steps = job.share("steps") if job is not None else None
     of_job = [each for each in findings if each.of == "job" and each.severity != "info"]
-    first = max(of_job, key=lambda each: each.share or 0.0, default=None)
+    first = max(of_job, key=_of_share, default=None)
     if first is None or job is None or steps is None:
         return None
     stall = steps * (verdict.share or 0.0) if verdict.stall is not None else 0.0
     gain = (own.gain_s or 0.0) * job.steps / job.wall_s if own is not None else 0.0
-    return first if (first.share or 0.0) > max(stall, gain) else None
+    return first if (first.share or 0.0) > stall and _of_share(first) > gain else None
+
+
+def _of_share(finding: Finding) -> float:
+    """How much of the share of a finding counts as its gain."""
+    return (finding.share or 0.0) * (0.5 if finding.saves_part else 1.0)
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:

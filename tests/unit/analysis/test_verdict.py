@@ -347,6 +347,29 @@ def test_what_takes_most_of_the_job_comes_first(
 
 
 @pytest.mark.parametrize(
+    ("saves_part", "gain_s", "rule"),
+    [
+        (True, None, "evaluation_share"),  # more of the job than the stall, of which nobody knows what is gained either
+        (True, 0.08, "evaluation_share"),
+        (True, 0.12, None),  # a quarter of the job
+        (False, 0.12, "evaluation_share"),
+    ],
+)
+def test_what_saves_a_part_that_nobody_knows_is_not_acted_on_before_a_gain_like_it(
+    saves_part: bool, gain_s: float | None, rule: str | None
+) -> None:
+    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
+    job = JobTime(100.0, parts | {"steps": 60.0, "evaluation": 35.0}, steps=200)
+    part = Finding("evaluation_share", "critical", "it evaluates", "", "no_grad", 5, 0.35, "job", saves_part=saves_part)
+    of_step = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.5, gain_s=gain_s)
+    found = _first_of_job(Verdict("DATA-BOUND", "critical", "data", 0.5), of_step, [of_step, part], job)
+    assert (found.rule if found is not None else None) == rule
+    all_of_it = Finding("checkpoint_share", "warning", "it saves", "", "less often", 5, 0.2, "job")
+    both = _first_of_job(Verdict("COMPUTE-BOUND", "ok"), None, [part, all_of_it], job)
+    assert both == (all_of_it if saves_part else part)
+
+
+@pytest.mark.parametrize(
     ("gain_s", "rule"), [(0.028, "many_messages"), (0.002, "gradient_traffic"), (None, "gradient_traffic")]
 )
 def test_of_two_cures_of_communication_the_one_that_gains_more_is_next(gain_s: float | None, rule: str) -> None:

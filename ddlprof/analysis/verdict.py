@@ -153,15 +153,20 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
 
 def _of_late_rank(verdict: Verdict, own: Finding | None, findings: Sequence[Finding], facts: Facts) -> Finding | None:
     """The finding about a late rank that has nearly all of the stall that bounds the step, or that takes longer than
-    all of that stall, where it gains more: of its work a mean over ranks shows a part, and of the waits another one."""
+    all of that stall, where it gains more: of its work a mean over ranks shows a part, and of the waits another one.
+
+    Its gain is at most what the others wait for it, as far as that is known.
+    """
     rank, found = facts.late_rank, next((each for each in findings if each.rule == "straggler"), None)
     if found is None or rank is None or verdict.stall is None or rank.cause is None:
         return None
     more_ns, stall_ns = (rank.own_ns or 0.0) - (rank.typical_ns or 0.0), facts.summary.mean_ns(verdict.stall) or 0.0
     has_it = rank.cause == verdict.stall and more_ns >= CAUSE_SHARE * facts.world_size * stall_ns
-    others_wait_ns = (facts.summary.mean_ns("straggler") or 0.0) * facts.world_size / max(1, facts.world_size - 1)
-    is_longer = rank.cause != verdict.stall and min(1e9 * (found.gain_s or 0.0), others_wait_ns) > stall_ns
-    gains_more = (found.gain_s or 0.0) > ((own.gain_s or 0.0) if own is not None else 0.0)
+    gain_s, waits_s = found.gain_s or 0.0, facts.mean_s("straggler")
+    if waits_s is not None:  # a mean over ranks, of which the late one hardly waits
+        gain_s = min(gain_s, waits_s * facts.world_size / max(1, facts.world_size - 1) * rank.last_share)
+    is_longer = waits_s is not None and rank.cause != verdict.stall and 1e9 * gain_s > stall_ns
+    gains_more = gain_s > ((own.gain_s or 0.0) if own is not None else 0.0)
     return found if (has_it or is_longer) and gains_more else None
 
 

@@ -381,19 +381,24 @@ def test_of_two_cures_of_communication_the_one_that_gains_more_is_next(gain_s: f
 
 
 @pytest.mark.parametrize(
-    ("cause", "stall", "own_ms", "gain_s", "first"),
+    ("cause", "stall", "own_ms", "waits_ms", "gain_s", "first"),
     [
-        ("data", "data", 55, 0.055, True),
-        ("data", "data", 55, 0.02, False),
-        ("data", "data", 40, 0.055, False),  # the others have a part of the stall as well
-        ("compute", "data", 55, 0.055, False),
-        ("data", None, 55, 0.055, False),
+        ("data", "data", 55, 27, 0.055, True),
+        ("data", "data", 55, None, 0.055, True),
+        ("data", "data", 55, 15, 0.055, False),  # the other waits for 30 ms, most of it for this one
+        ("data", "data", 55, 27, 0.02, False),
+        ("data", "data", 40, 27, 0.055, False),  # the others have a part of the stall as well
+        ("compute", "data", 55, 15, 0.055, False),
+        ("compute", "data", 55, None, 0.055, False),
+        ("data", None, 55, 27, 0.055, False),
     ],
 )
 def test_a_stall_that_one_rank_has_is_acted_on_as_its_lateness(
-    cause: str, stall: str | None, own_ms: int, gain_s: float, first: bool
+    cause: str, stall: str | None, own_ms: int, waits_ms: int | None, gain_s: float, first: bool
 ) -> None:
-    known = facts(late_rank=LateRank(1, 0.9, cause, own_ms * MS, 1 * MS), world_size=2)
+    waits = facts().summary.spreads | {"straggler": Spread(waits_ms * MS if waits_ms is not None else None)}
+    late_rank = LateRank(1, 0.9, cause, own_ms * MS, 1 * MS)
+    known = facts(summary=Summary(waits, 50, 0), late_rank=late_rank, world_size=2)
     late = Finding("straggler", "critical", "rank 1 is late", "", "its storage", 50, 0.25, gain_s=gain_s)
     own = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.25, gain_s=0.028)
     verdict = Verdict("DATA-BOUND", "critical", stall, 0.25)
@@ -402,21 +407,23 @@ def test_a_stall_that_one_rank_has_is_acted_on_as_its_lateness(
 
 
 @pytest.mark.parametrize(
-    ("stall_ms", "waits_ms", "gain_s", "first"),
+    ("stall_ms", "waits_ms", "last_share", "gain_s", "own_s", "first"),
     [
-        (4.7, 3.2, 0.0052, True),  # rank 0 has 6 ms of its own, a mean of 3 over two ranks
-        (5.3, 3.2, 0.0052, False),
-        (4.7, 2.0, 0.0052, False),  # the others wait for 4 ms
-        (4.7, 3.2, 0.0020, False),
+        (4.7, 3.2, 0.9, 0.0052, 0.0023, True),  # rank 0 has 6 ms of its own, a mean of 3 over two ranks
+        (5.3, 3.2, 0.9, 0.0052, 0.0023, False),
+        (4.7, 2.0, 0.9, 0.0052, 0.0023, False),  # the others wait for 4 ms
+        (4.7, 3.2, 0.6, 0.0052, 0.0023, False),  # for 6.4 ms, of which they wait for 3.8 ms for rank 0
+        (4.7, 3.2, 0.9, 0.0020, 0.0023, False),
+        (4.0, 2.4, 0.95, 0.0060, 0.0050, False),  # they wait for 4.6 ms, less than the own finding gains
     ],
 )
 def test_a_late_rank_that_takes_longer_than_the_largest_stall_is_acted_on(
-    stall_ms: float, waits_ms: float, gain_s: float, first: bool
+    stall_ms: float, waits_ms: float, last_share: float, gain_s: float, own_s: float, first: bool
 ) -> None:
     means = {"step": 17.0, "compute": 6.0, "interconnect": stall_ms, "straggler": waits_ms, "other": 3.5}
     summary = Summary({name: Spread(means[name] * MS if name in means else None) for name in TIMES}, 50, 0)
-    known = facts(summary=summary, late_rank=LateRank(0, 0.9, "other", 6.7 * MS, 0.3 * MS), world_size=2)
+    known = facts(summary=summary, late_rank=LateRank(0, last_share, "other", 6.7 * MS, 0.3 * MS), world_size=2)
     late = Finding("straggler", "warning", "rank 0 is late", "", "logging", 50, 0.18, gain_s=gain_s)
-    own = Finding("gradient_traffic", "critical", "", "", "larger batches", 50, 0.27, gain_s=0.0023, about="comm")
+    own = Finding("gradient_traffic", "critical", "", "", "larger batches", 50, 0.27, gain_s=own_s, about="comm")
     verdict = Verdict("COMPUTE-BOUND", "critical", "interconnect", 0.27)
     assert _of_late_rank(verdict, own, [own, late], known) == (late if first else None)

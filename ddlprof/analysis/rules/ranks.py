@@ -24,6 +24,7 @@ from ddlprof.analysis.thresholds import (
     UNEVEN_SAMPLES_SHARE,
     WARN_SHARE,
 )
+from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.base.units import count, percent, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.issuers import OF_SCRIPT, PACKAGE
@@ -171,12 +172,13 @@ def _graded(facts: Facts) -> list[float]:
 
 
 def _at_line(facts: Facts, late: LateRank) -> str:
-    """Where the late rank is, if so much of `other` is at one line that most of what it has more must be there."""
-    line, mean_ns = facts.sources.main, facts.summary.mean_ns("other") or 0.0
+    """Where the late rank is, if so much of `other` is at one line for certain that most of what it has more must be
+    there, even if all that the others have is at that line, too."""
+    line, samples = facts.sources.main, facts.sources.samples
     if line is None or late.own_ns is None or late.typical_ns is None:
         return ""
-    of_others_ns = late.typical_ns * (facts.world_size - 1)
-    surely_ns = line.share * mean_ns * facts.world_size - of_others_ns
+    all_ns = max((facts.summary.mean_ns("other") or 0.0) * facts.world_size, late.own_ns + late.typical_ns)
+    surely_ns = lowest_share(line.share * samples, samples) * all_ns - (all_ns - late.own_ns)
     return f" at {line.place.text}" if surely_ns >= CAUSE_SHARE * (late.own_ns - late.typical_ns) else ""
 
 

@@ -12,6 +12,8 @@ from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.ranks import help_late_rank
+from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model.issuers import OBJECTS, PACKAGE, REDUCER, SCRIPT
 from ddlprof.model.source_locations import LOGGING, SourceLocation
@@ -55,16 +57,28 @@ def test_a_rank_that_makes_the_batches_of_all_is_told_where_it_sends_them(what: 
     assert "make its own part" in help_late_rank(replace(given, issued=waits, sources=line("")))
 
 
+def seen(samples: int, share: float) -> Sources:
+    return replace(line("", share), samples=samples)
+
+
 def test_what_only_the_late_rank_does_is_told_by_its_line() -> None:
     late = LateRank(0, 0.9, "other", 4 * MS, 0.2 * MS)  # a mean of 2 ms over both ranks
-    given = ddp(2, 15, late_rank=late, sources=line(""))
+    given = ddp(2, 15, late_rank=late, sources=seen(100, 0.9))
     assert help_late_rank(given).startswith("move what only rank 0 does at train.py:9 main (")
     for other in (
-        replace(given, sources=line("", 0.5)),  # 2 ms of both together, of which 0.2 may be the other rank's
+        replace(given, sources=seen(100, 0.5)),  # 2 ms of both together, of which 0.2 may be the other rank's
         replace(given, sources=line("", sure=False)),
-        replace(given, late_rank=replace(late, typical_ns=3 * MS)),
+        replace(given, sources=seen(40, 0.9)),  # nine tenths of so few may be three quarters
     ):
         assert help_late_rank(other).startswith("move what only rank 0 does (")
+
+
+@pytest.mark.parametrize("third_ms", [1, 8])
+def test_what_others_do_at_the_line_of_a_late_rank_is_left_out(third_ms: int) -> None:
+    late = LateRank(0, 0.9, "other", 10 * MS, 1 * MS)  # the typical one of 1, 1 and so many
+    means = ddp(2, 15).summary.spreads | {"other": Spread((12 + third_ms) / 4 * MS)}
+    given = ddp(2, 15, summary=Summary(means, 100, 0), late_rank=late, world_size=4, sources=seen(400, 0.85))
+    assert ("train.py:9" in help_late_rank(given)) == (third_ms == 1)
 
 
 def test_ranks_none_of_which_computes_as_long_as_another_divide_their_work_evenly() -> None:

@@ -190,7 +190,7 @@ class Facts:
     rank_steps: dict[int, int] = field(default_factory=dict)
     """The steps of each rank, where all ranks of the job have ended well."""
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
-    """The mean computing of each rank in seconds, by node."""
+    """The mean computing of each rank in seconds, by node; empty where ranks have different devices."""
     stages: Stages | None = None
     """The stages of the pipelines, where their schedule is known."""
     experts: ExpertLoad | None = None
@@ -478,8 +478,9 @@ def _window(attempt: Attempt) -> ProfilerWindow | None:
 
 def _rank_compute(ranks: Sequence[RankAnalysis]) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
+    alike = len({rank.data.header.device for rank in ranks}) == 1
     for rank in ranks:
-        if (mean := rank.summary.mean_ns("compute")) is not None:
+        if alike and (mean := rank.summary.mean_ns("compute")) is not None:
             found.setdefault(rank.data.node, []).append(mean / 1e9)
     return found
 

@@ -35,8 +35,9 @@ _FROM_ONE = ("broadcast", "scatter")
 """Those in which all ranks wait for one."""
 _EACH_STEP = 0.9
 """Exchanges of all gradients in a mean step of all ranks, from which on hardly any step goes without."""
-_GRADED_RANKS, _GRADE = 3, 0.15
-"""At least so many ranks, each of which computes longer than the one before by this share of the mean."""
+_GRADED_RANKS, _GRADE = 4, 0.15
+"""At least so many ranks, each of which computes longer than the one before by this share of the mean: of fewer, the
+others may differ by chance."""
 _CALLED = {each.name: each.own_words for each in TABLE}
 
 
@@ -75,7 +76,7 @@ def straggler(facts: Facts) -> Issue | None:
         evidence += f"; it waits {percent(late.queued_share)} of its time for a processor"
     when = f" in {late.when}" if late.phases else ""
     gain_s = late.more_ns / 1e9 if late.more_ns is not None else waits  # the others wait as long as it takes longer
-    divides = more is not None or sends is not None or full_rank_is_late(facts)
+    divides = more is not None or sends is not None or full_rank_is_late(facts) or bool(_graded(facts, late))
     if waits is not None and gain_s is not None and divides:
         gain_s = min(gain_s, waits)  # what it has more is divided among all, and does not vanish
     return Issue(f"rank {late.rank} keeps the others waiting{when}", evidence, _late_advice(facts, sends),
@@ -118,10 +119,11 @@ def _help_by_cause(facts: Facts, late: LateRank, sends: str | None) -> str:
         )
     if late.cause == "compute" and more_work(facts) is not None:
         return f"give rank {late.rank} no longer samples than the others: shuffle before they are divided, or by length"
-    if late.cause == "compute" and (graded := _graded(facts)):
+    if graded := _graded(facts, late):
         return (
             f"divide the work evenly: no two ranks compute equally long ({facts.scale.time(graded[0])} to "
             f"{facts.scale.time(graded[-1])}); of a sequence under a causal mask an early and a late part to each rank"
+            f"; then rank {late.rank}'s {_machine(facts)}"
         )
     causes = {
         "data": f"give rank {late.rank} the same storage and loader workers as the others",
@@ -162,13 +164,15 @@ def _in_part(late: LateRank) -> str:
     return f" in {part_words(late.part)}" if late.part is not None else ""
 
 
-def _graded(facts: Facts) -> list[float]:
+def _graded(facts: Facts, late: LateRank) -> list[float]:
     """How long each rank computes, in seconds and sorted, if each computes noticeably longer than the one before, as
-    where what is divided is not even; a sick device is one that differs from all others. Empty if not."""
+    where what is divided is not even; a sick device is one that differs from all others. Empty if not, or where waits
+    for processors explain the late one."""
     times = sorted(each for of_node in facts.rank_compute_s.values() for each in of_node)
     least = _GRADE * sum(times) / max(1, len(times))
-    even = any(b - a < least for a, b in pairwise(times))
-    return times if len(times) >= _GRADED_RANKS and not even else []
+    even = len(times) < _GRADED_RANKS or any(b - a < least for a, b in pairwise(times))
+    elsewhere = late.cause != "compute" or late.phases or late.queued_share is not None
+    return [] if even or elsewhere else times
 
 
 def _at_line(facts: Facts, late: LateRank) -> str:
@@ -302,5 +306,5 @@ RULES = (
     Rule("slow_host", "All ranks of one machine are slow together", f"{percent(WARN_SHARE)} of the step spent waiting "
          f"for later ranks; each rank of the machine slower than all others, by {percent(SLOW_HOST_FACTOR - 1)}",
          "a single slow rank is a matter of its device, several are one of their machine", FINDING_STEPS,
-         "a machine holds a single rank, or there is one machine", slow_host),
+         "a machine holds a single rank, there is one machine, or ranks have different devices", slow_host),
 )  # fmt: skip

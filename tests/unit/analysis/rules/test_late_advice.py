@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +12,16 @@ from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
+from ddlprof.analysis.rules.facts import gather_facts
 from ddlprof.analysis.rules.ranks import help_late_rank
+from ddlprof.analysis.run import analyse
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model.issuers import OBJECTS, PACKAGE, REDUCER, SCRIPT
 from ddlprof.model.source_locations import LOGGING, SourceLocation
-from tests.golden.runs import MS
+from ddlprof.store import load_run
+from tests.golden.runs import MS, header, step, write_rank
 from tests.unit.analysis.rules.loop_cases import line
 from tests.unit.analysis.rules.made_up import ddp
 
@@ -81,12 +85,57 @@ def test_what_others_do_at_the_line_of_a_late_rank_is_left_out(third_ms: int) ->
     assert ("train.py:9" in help_late_rank(given)) == (third_ms == 1)
 
 
+GRADED_LATE = LateRank(3, 0.9, "compute", 77 * MS, 37 * MS, more_ns=40 * MS)
+GRADED_TIMES = {0: [0.016, 0.077], 1: [0.056, 0.037]}
+GRADED = ddp(0, 30.5, late_rank=GRADED_LATE, world_size=4, rank_compute_s=GRADED_TIMES)
+
+
 def test_ranks_none_of_which_computes_as_long_as_another_divide_their_work_evenly() -> None:
-    late = LateRank(3, 0.9, "compute", 77 * MS, 36 * MS)
-    given = ddp(2, 30, late_rank=late, world_size=4, rank_compute_s={0: [0.016, 0.077], 1: [0.056, 0.037]})
-    assert help_late_rank(given).startswith("divide the work evenly: no two ranks compute equally long (16 ms to 77")
-    for times in ([0.036, 0.036, 0.037, 0.077], [0.016, 0.077], [0.016, 0.036, 0.037, 0.077], []):
-        assert help_late_rank(replace(given, rank_compute_s={0: times})).startswith("see what only rank 3 computes")
+    advice = help_late_rank(GRADED)
+    assert advice.startswith("divide the work evenly: no two ranks compute equally long (16 ms to 77")
+    assert advice.endswith("; then rank 3's device (clocks, temperature, other jobs)")
+    (found,) = apply_rules(GRADED, RULES)
+    assert found.gain_s == pytest.approx(0.0305)  # the mean is left: 46.5 ms of 77
+    (alone,) = apply_rules(replace(GRADED, rank_compute_s={0: [0.037, 0.037, 0.037, 0.077]}), RULES)
+    assert alone.gain_s == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(
+    "times_ms",
+    [
+        [36, 36, 37, 77],
+        [16, 77],
+        [100, 125, 220],  # of three, a single gap of the others may be chance
+        [16, 36, 37, 77],
+        [],  # not known, or of different devices
+    ],
+)
+def test_one_rank_that_differs_from_others_alike_is_looked_at(times_ms: list[int]) -> None:
+    other = replace(GRADED, rank_compute_s={0: [each / 1000 for each in times_ms]})
+    assert help_late_rank(other).startswith("see what only rank 3 computes")
+
+
+def test_a_rank_that_waits_for_processors_has_no_uneven_work() -> None:
+    late = replace(GRADED_LATE, queued_share=0.2)
+    for ranks_per_node in (1, 4):
+        assert "evenly" not in help_late_rank(replace(GRADED, late_rank=late, ranks_per_node=ranks_per_node))
+    for other in (replace(GRADED_LATE, phases=((40, 79),)), replace(GRADED_LATE, cause="data")):
+        given = replace(GRADED, late_rank=other)
+        assert "evenly" not in help_late_rank(given)
+        (found,) = apply_rules(given, RULES)
+        assert found.gain_s == pytest.approx(0.04)
+
+
+def test_ranks_are_compared_on_devices_of_one_kind_alone(tmp_path: Path) -> None:
+    for name, devices in (("alike", ["L4", "L4"]), ("mixed", ["A100", "L4"])):
+        for rank, device in enumerate(devices):
+            head = header(rank, 2, node=str(rank), device=device)
+            write_rank(tmp_path / name, head, [step(n, compute_ms=8 + 8 * rank) for n in range(40)])
+    alike, mixed = (
+        gather_facts(None, analyse(load_run(tmp_path / name))[0], Sources(0, [])) for name in ("alike", "mixed")
+    )
+    assert sorted(alike.rank_compute_s.values()) == [[pytest.approx(0.008)], [pytest.approx(0.016)]]
+    assert mixed.rank_compute_s == {}
 
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:

@@ -10,8 +10,8 @@ AT_LINE = {
     source_locations.OPENS: "open the file once (for each worker, the first time that it is needed), and keep it open",
     source_locations.LISTS: "a tensor of one array, not of a list: torch.from_numpy(np.stack(arrays)), or numbers "
     "computed as an array",
-    source_locations.DRAWS: "draw without permuting all there is: np.random.default_rng().choice(n, k, replace=False), "
-    "or np.random.randint where a number may come twice",
+    source_locations.DRAWS: "from a list or an array, as a deque walks to each item; numbers without permuting all "
+    "there is: np.random.default_rng().choice(n, k, replace=False), or np.random.randint where one may come twice",
     source_locations.TOKENISES: "tokenise once, before the training, and keep the numbers",
     source_locations.DECODES: "decode and resize once, before the training, and keep the small images",
     source_locations.TABLES: "take the columns out of the table once, in __init__ or before the loop: "

@@ -91,7 +91,7 @@ _MODULES = {
     "PIL": DECODES, "cv2": DECODES, "imageio": DECODES, "json": PARSES, "yaml": PARSES, "xml": PARSES, "csv": PARSES,
     "torch.serialization": PARSES, "gzip": UNPACKS, "bz2": UNPACKS, "lzma": UNPACKS, "copy": COPIES,
     "multiprocessing.managers": ASKS, "filelock": LOCKS, "portalocker": LOCKS,
-    "subprocess": PROGRAMS,
+    "subprocess": PROGRAMS, "random": DRAWS,
 }  # fmt: skip
 """What a line does, by the package, or the module, of the code that it calls."""
 _UNPACKING = frozenset(("zipfile", "h5py", "zarr"))
@@ -99,6 +99,7 @@ _UNPACKING = frozenset(("zipfile", "h5py", "zarr"))
 _FUNCTIONS = {
     OPENS: frozenset(("__init__", "open", "_RealGetContents", "make_fid", "connect")),
     COPIES: frozenset(("deepcopy",)),
+    DRAWS: frozenset(("sample",)),
 }
 """The functions of packages that do what is said of these; others read what is open, or copy one object alone."""
 

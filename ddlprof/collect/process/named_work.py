@@ -74,13 +74,6 @@ _MODULES = {
 """What a line does, by the package, or the module, of the function that it calls."""
 
 
-def work_of_call(name: str, module: str) -> str:
-    """What a line does that calls this function; empty if it is not known. `module`: of the function, empty if in C."""
-    if (module, name) == ("random", "sample"):  # distributions have a function of this name, too
-        return DRAWS
-    return next((what for what, names in CALLS.items() if name in names), "")
-
-
 def work_of_package(module: str) -> str:
     """What a line does that calls this module; empty if it is not known."""
     package, _, rest = module.partition(".")

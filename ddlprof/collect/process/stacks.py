@@ -29,7 +29,7 @@ from ddlprof.collect.process.frames import (
 )
 from ddlprof.collect.process.loops import Loop, iterates, keeps, loop_around
 from ddlprof.collect.process.moments import Where, compute_work, evaluates, where, work_by_events
-from ddlprof.collect.process.named_work import CALLS, CASTS, IN_PASSES, ITERATES, SAVING, work_of_call, work_of_package
+from ddlprof.collect.process.named_work import CALLS, CASTS, IN_PASSES, ITERATES, SAVING, work_of_package
 from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event
 from ddlprof.model.records import Flag
@@ -351,7 +351,7 @@ class CodeLocator:
         called = self.call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
         if len(frames) == 1 and called == "collect":  # of a function in C
             return COLLECT
-        return work_of_call(called, frames[-2].module if len(frames) > 1 else "")
+        return next((what for what, names in CALLS.items() if called in names), "")
 
     def _work_of_call(self, frame: StackFrame) -> str:
         """What a line does by the name of the function it calls, as far as its callees are told as that work."""

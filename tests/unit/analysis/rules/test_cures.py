@@ -193,6 +193,7 @@ def test_gradients_in_a_loop_may_need_one_another() -> None:
         (source_locations.TABLES, "to_numpy()"),
         (source_locations.LISTS, "np.stack"),
         (source_locations.PROGRAMS, "one pool"),
+        (source_locations.DRAWS, "as a deque walks to each item"),
         ("", "see what this line does"),
     ],
 )

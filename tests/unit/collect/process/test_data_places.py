@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import random
 import sys
 import zipfile
 from collections.abc import Callable
@@ -159,7 +160,8 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
      ("multiprocessing.synchronize", "__enter__", "data turns"), ("subprocess", "communicate", "data programs"),
      ("multiprocessing.process", "start", "data programs"),
      ("multiprocessing.pool", "_terminate_pool", "data programs"),
-     ("threading", "acquire", "data")],
+     ("random", "sample", "data draws"), ("random", "randint", "data"),
+     ("torch.distributions.normal", "sample", "data"), ("threading", "acquire", "data")],
 )  # fmt: skip
 def test_a_line_is_known_by_the_function_it_calls(tmp_path: Path, module: str, name: str, what: str) -> None:
     path = tmp_path / "train.py"
@@ -167,6 +169,15 @@ def test_a_line_is_known_by_the_function_it_calls(tmp_path: Path, module: str, n
     user = StackFrame(compile(path.read_text(), str(path), "exec"), 0, "train")
     called = StackFrame(zipfile.ZipFile.read.__code__.replace(co_name=name), 0, module)
     assert data_places(CodeLocator(), [called, user, _ours()])[0].what == what
+
+
+def test_draws_of_a_loop_that_loads_its_batches_itself_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("x = random.sample(memory, 64)\n")
+    code, places = compile(path.read_text(), str(path), "exec"), CodeLocator()
+    user = StackFrame(code, len(code.co_code) - 2, "train")
+    called = StackFrame(random.sample.__code__, 0, random.__name__)
+    assert places.find(places.inside([called, user], [])) == SourceLocation(f"{path}:1 <module>", "draws")
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="which call a line is at is not told before Python 3.11")

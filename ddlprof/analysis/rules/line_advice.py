@@ -6,6 +6,8 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.model import source_locations
 
+_LIBRARY = "a library that does the same in this process (soundfile for sounds, PyAV for videos)"
+_ONE_POOL = "of processes one pool for all, made before the loop"
 AT_LINE = {
     source_locations.OPENS: "open the file once (for each worker, the first time that it is needed), and keep it open",
     source_locations.LISTS: "a tensor of one array, not of a list: torch.from_numpy(np.stack(arrays)), or numbers "
@@ -35,9 +37,8 @@ AT_LINE = {
     "in arrays",
     source_locations.ASKS: "arrays or tensors in shared memory (tensor.share_memory_(), np.memmap) in place of a dict "
     "or list of multiprocessing.Manager, whose process is asked for each sample",
-    source_locations.PROGRAMS: "start no program or process anew each time: a library that does the same in this "
-    "process (soundfile for sounds, PyAV for videos), or once, before the training, with the results kept; of "
-    "processes one pool for all, made before the loop",
+    source_locations.PROGRAMS: f"start no program or process anew each time: {_LIBRARY}, or once, before the training, "
+    f"with the results kept; {_ONE_POOL}",
     source_locations.PER_SAMPLE: "take whole batches by their indices: where the data set takes a list of them "
     "(TensorDataset, arrays), DataLoader(data, batch_size=None, sampler=BatchSampler(RandomSampler(data), N, False)); "
     "else __getitems__ in it",
@@ -141,8 +142,9 @@ AT_ANY_LINE = {
     ),
     **{work: ("at", AT_LINE[work]) for work in source_locations.data_work()},
     source_locations.PROGRAMS: (
-        "starting programs or processes at",
-        f"{AT_LINE[source_locations.PROGRAMS]}; what is only logged (nvidia-smi): less often",
+        "waiting for a program or process at",
+        "a program in the background (subprocess.Popen, asked for its result only where needed), or less often; "
+        f"{_ONE_POOL}",
     ),
     # Looks at a list that Python makes may fall on the end of it, which lets the interpreter's lock go.
     source_locations.LISTS: (
@@ -172,10 +174,8 @@ BETWEEN = {
 ONCE_FOR_ALL = "what is the same for each phase (reading and preparing the data): once, before the first of them"
 MAY_LOAD = ("", source_locations.OWN_LOOP, *source_locations.data_work())
 """Words of lines that may make batches, as far as is known."""
-_LOADER = (
-    "if a batch is made there: rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of "
-    "samples, or workers of a DataLoader beside computing"
-)
+_ROWS = "rows of one tensor by their numbers (rows[chosen]) in place of a list or deque of samples"
+_LOADER = "if a batch is made there: {}, or workers of a DataLoader beside computing"
 """Advice for a line that does such work in a loop which loads its batches itself. Nothing tells whether another line
 makes a batch."""
 
@@ -189,5 +189,5 @@ def words_for_line(facts: Facts, line: SourceShare) -> tuple[str, str]:
     """Words for what happens at a line, and the advice."""
     told, action = AT_ANY_LINE.get(line.place.what, AT_ANY_LINE[""])
     if line.place.what in source_locations.data_work() and facts.summary.mean_ns("data") is None:
-        action += f"; {_LOADER}"
+        action += f"; {_LOADER.format(_LIBRARY if line.place.what == source_locations.PROGRAMS else _ROWS)}"
     return f"{told} {line.place.text}", action

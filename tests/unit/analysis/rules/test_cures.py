@@ -186,27 +186,6 @@ def test_gradients_in_a_loop_may_need_one_another() -> None:
     assert "the list of them" in several.next
 
 
-@pytest.mark.parametrize(
-    ("what", "cure"),
-    [
-        (source_locations.OWN_LOOP, "whole arrays or tensors in place of this loop"),
-        (source_locations.TABLES, "to_numpy()"),
-        (source_locations.LISTS, "np.stack"),
-        (source_locations.PROGRAMS, "one pool"),
-        (source_locations.DRAWS, "as a deque walks to each item"),
-        ("", "see what this line does"),
-    ],
-)
-def test_the_cure_of_a_slow_line_depends_on_what_it_does(what: str, cure: str) -> None:
-    for data, loads_itself in ((None, True), (1.0, False)):
-        (finding,) = found("slow_line", facts({"compute": 70.0, "data": data, "other": 30.0}, sources=line(what)))
-        assert cure in finding.next
-        makes = (
-            loads_itself and what in source_locations.data_work()
-        )  # of others nobody knows whether they make batches
-        assert ("DataLoader" in finding.next) == makes
-
-
 def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:
     told = [
         found("unused_search", by(replace(GRADIENTS, fastest_s=seconds), unused_iterations=4))[0].severity

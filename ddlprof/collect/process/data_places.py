@@ -131,8 +131,7 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
     if any(frame.module.startswith(_LOADER) and frame.code.co_name in WAITING for frame in inside):
         return []
     users = [number for number, owner in enumerate(owners) if owner == USER]
-    called = inside[: users[0]] if users else inside
-    if _starts_processes(called) and (not users or any(frame.module.startswith(_LOADER) for frame in called)):
+    if _starts_workers(inside, users):
         return [SourceLocation(_STARTING, in_data(STARTS))]
     if not users:
         return _in_libraries(places, inside, owners)
@@ -196,6 +195,15 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
     if not names & _OF_LISTS or names - _OF_LISTS - _PLAIN:
         return ""
     return TENSOR if one_sample else LISTS
+
+
+def _starts_workers(inside: list[StackFrame], users: list[int]) -> bool:
+    """Whether processes are started by a loader, or by no line of the user's: further in may be one that pickles."""
+    start = next((number for number, frame in enumerate(inside) if _starts_processes([frame])), None)
+    if start is None:
+        return False
+    user = next((number for number in users if number > start), None)
+    return user is None or any(frame.module.startswith(_LOADER) for frame in inside[start:user])
 
 
 def _starts_processes(called: list[StackFrame]) -> bool:

@@ -259,8 +259,17 @@ def test_what_an_epoch_begins_with() -> None:
     user = StackFrame(compile("pool = Pool(2)", "/home/train.py", "exec"), 0, "train")
     starting = StackFrame(code, 0, "multiprocessing.process")
     within = StackFrame(code.replace(co_name="__init__"), 0, "torch.utils.data.dataloader")
-    for called, what in (([starting, within], "data starts"), ([starting], "data programs")):  # a loader of the user's
+    state = user._replace(code=user.code.replace(co_name="__getstate__"))  # of a data set that is sent to the worker
+    dumping = starting._replace(code=code.replace(co_name="dump"), module="multiprocessing.reduction")
+    for called, what in (
+        ([starting, within], "data starts"),  # a loader of the user's
+        ([state, dumping, starting, within], "data starts"),
+        ([starting], "data programs"),
+        ([state, dumping, starting], "data"),  # a pool of the user's
+    ):
         assert data_places(CodeLocator(), [*called, user, _ours()])[0].what == what
+    (place,) = data_places(CodeLocator(), [state, dumping, starting, within, _ours()])
+    assert place.what == "data starts"
     sampling = StackFrame(RandomSampler.__iter__.__code__, 0, "torch.utils.data.sampler")
     (place,) = data_places(CodeLocator(), [sampling, _ours()])
     assert place.what == "data sampler"

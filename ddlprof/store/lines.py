@@ -204,8 +204,8 @@ def _with_issuers(
     signatures: dict[int, tuple[CollectiveShape, ...]], parsed: Parsed
 ) -> dict[int, tuple[CollectiveShape, ...]]:
     """The signatures with the issuers of their collectives. In a signature of which none are known, a shape has the
-    issuer that it has in all others, and one not seen before that of its operation, if this is a line of the script
-    that alone issues it and whose sizes vary, as where a growing list is gathered."""
+    issuer that it has in all others, and a gather not seen before that of its operation, if this is a line of the
+    script that alone issues it and whose sizes vary, as where a growing list is gathered."""
     issuers: dict[int, Issuers] = {line.signature: line for line in parsed.of("j")}
     issued: dict[CollectiveShape, set[int]] = {}
     for number, known in issuers.items():
@@ -232,10 +232,14 @@ def _with_issuers(
 
 
 def _varying(issued: dict[CollectiveShape, set[int]], of_script: set[int]) -> dict[tuple[str, str], int]:
-    """The line of the script by group and operation that alone issues this operation there, in several sizes."""
+    """The line of the script by group and gather that alone issues this operation there, in several sizes. What is
+    reduced is of many sizes, too, as gradients are, but where another line reduces now and then, it is often a new one.
+    """
     issuers: dict[tuple[str, str], set[int]] = {}
     sizes: dict[tuple[str, str], set[int]] = {}
     for shape, of in issued.items():
+        if not shape.op.startswith(("allgather", "gather")):
+            continue
         key = shape.group, shape.op
         issuers.setdefault(key, set()).update(of)
         sizes.setdefault(key, set()).add(shape.bytes)

@@ -63,17 +63,27 @@ def test_a_signature_of_which_nothing_is_told_has_what_is_sure(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("told", "of_new_size"),
-    [([LINE, LINE, LINE], LINE), ([LINE, LINE], None), ([DDP, DDP, DDP], None), ([LINE, LINE, DDP], None)],
+    ("op", "told", "of_new_size"),
+    [
+        ("allgather", [LINE, LINE, LINE], LINE),
+        ("allgather_base", [LINE, LINE, LINE], LINE),
+        ("gather", [LINE, LINE, LINE], LINE),
+        ("allgather", [LINE, LINE], None),
+        ("allgather", [DDP, DDP, DDP], None),
+        ("allgather", [LINE, LINE, DDP], None),
+        ("allreduce", [LINE, LINE, LINE], None),  # gradients that are averaged by hand
+    ],
 )
-def test_a_new_size_is_of_the_line_that_alone_sends_many_sizes(
-    tmp_path: Path, told: list[SourceLocation], of_new_size: SourceLocation | None
+def test_a_new_size_is_of_the_line_that_alone_gathers_many_sizes(
+    tmp_path: Path, op: str, told: list[SourceLocation], of_new_size: SourceLocation | None
 ) -> None:
     """As where a list that grows is gathered; what DDP sends does not vary, so that another size is not of it."""
     writer = RankWriter(header())
     writer.open(tmp_path)
     for index in range(len(told) + 1):
-        step = make_step(index, collectives=[make_collective(index, size=10 * index + 10)])
+        collective = make_collective(index, size=10 * index + 10)
+        collective.op = op
+        step = make_step(index, collectives=[collective])
         step.issuers = [told[index]] if index < len(told) else None
         writer.step(step)
     writer.close()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ddlprof.analysis.rules.apply import RULES
+from ddlprof.analysis.rules.line_advice import AT_ANY_LINE, AT_LINE, BETWEEN
+from ddlprof.model.source_locations import FINDS
 from scripts.bench import complaints
-from scripts.bench.complaints import EXPECTED, OWN, Case, Run, cases_of, judge
+from scripts.bench.complaints import EXPECTED, OWN, Case, Run, cases_of, judge, speaks_of
 
 CASE = Case(Path("script.py"), cause="anomaly", cure=r"detect_anomaly\(False\)", harm="accelerator")
 
@@ -133,3 +137,26 @@ def test_each_of_our_scripts_has_a_line_a_thread_and_a_cured_form() -> None:
         assert text.count("\n") < 60, case.name
         assert case.cause, f"{case.name}: no line in {EXPECTED.name}"
         assert case.cured == "", case.name
+
+
+def own(name: str) -> Case:
+    return next(case for case in cases_of(OWN) if case.name == name)
+
+
+def test_what_is_said_of_a_line_of_which_nothing_is_known_cures_none_that_is_named_by_its_line() -> None:
+    at_lines = [case for case in cases_of(OWN) if r"\.py" in case.cause]
+    unknown = (AT_ANY_LINE[""][1], BETWEEN[""])
+    assert len(at_lines) >= 10
+    assert not [case.name for case in at_lines if any(re.search(case.cure, text, re.IGNORECASE) for text in unknown)]
+
+
+def test_a_dict_is_no_cure_of_a_graph_that_is_normalised_again() -> None:
+    assert not re.search(own("graph_normalised").cure, AT_LINE[FINDS])
+
+
+def test_masks_of_sizes_alone_are_not_those_of_experts() -> None:
+    (constants,) = (rule for rule in RULES if rule.name == "constants")
+    of_sizes = finding(constants.name, "make it once (register_buffer)") | {
+        "title": constants.finds, "evidence": "8 % of forward is at experts_masked.py:26 Mixture.forward",
+    }  # fmt: skip
+    assert not speaks_of(of_sizes, own("experts_masked").cause)

@@ -93,6 +93,10 @@ AT_ANY_LINE = {
         "if what was joined before is joined again: a list that is joined once, after the loop, or one tensor of the "
         "final size that is filled by slices, as all of it is copied each time",
     ),
+    source_locations.MAKES_GROUPS: (
+        "making a process group at",
+        "make each process group once, before the loop (new_group returns it): all ranks wait for each other meanwhile",
+    ),
     source_locations.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
     source_locations.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
     source_locations.NETWORK: (

@@ -13,6 +13,7 @@ from ddlprof.model.source_locations import (
     ENVIRONMENT,
     JOINS,
     LOGGING,
+    MAKES_GROUPS,
     METRIC,
     NETWORK,
     ONE_HOT,
@@ -25,6 +26,9 @@ from ddlprof.model.source_locations import (
 
 SAVING = frozenset(("save_checkpoint", "save_pretrained", "save_state", "save_model", "save_optimizer_and_scheduler"))
 """Names of functions that save a model. They count anywhere on the stack, in any package."""
+
+_MAKING_GROUPS = frozenset(("new_group", "new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh"))
+"""Functions of torch.distributed that make process groups, in wrappers of its own."""
 
 CALLS = {
     SLEEP: frozenset(("sleep",)),
@@ -74,8 +78,10 @@ _MODULES = {
 """What a line does, by the package, or the module, of the function that it calls."""
 
 
-def work_of_package(module: str) -> str:
-    """What a line does that calls this module; empty if it is not known."""
+def work_of_package(module: str, function: str = "") -> str:
+    """What a line does that calls this module, or this function of it; empty if it is not known."""
+    if function in _MAKING_GROUPS and module.startswith("torch.distributed"):
+        return MAKES_GROUPS
     package, _, rest = module.partition(".")
     inner = f"{package}.{rest.partition('.')[0]}"
     return _MODULES.get(module) or _MODULES.get(inner) or _MODULES.get(package, "")

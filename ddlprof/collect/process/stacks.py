@@ -343,7 +343,7 @@ class CodeLocator:
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
             if name not in ITERATES:  # what a progress bar goes through is its own work
-                found = work_of_package(module) or found
+                found = work_of_package(module, name) or found
             if found not in ("", NETWORK):  # what it is asked for is told by the package around it
                 return found
         if found:

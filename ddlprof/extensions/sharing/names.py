@@ -46,7 +46,7 @@ _PLACES = frozenset(
         source_locations.ENVIRONMENT, source_locations.PLOT, source_locations.METRIC, source_locations.COPY,
         source_locations.COLLECT, source_locations.LOOP, source_locations.OWN_LOOP, source_locations.UPDATE,
         source_locations.BETWEEN, source_locations.STEPPING, source_locations.START, source_locations.START_ITEMS,
-        source_locations.START_WAITS,
+        source_locations.START_WAITS, source_locations.MAKES_GROUPS,
         source_locations.PARAMETRIZED, source_locations.NETWORK, source_locations.DECOMPOSES, source_locations.DERIVES,
         source_locations.DERIVES_EACH, source_locations.ONE_HOT, source_locations.CONSTANT, source_locations.WRITES,
         source_locations.JOINS, source_locations.EACH, source_locations.MODULE, source_locations.PRECONDITIONS,

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import distributed_c10d
 
 import ddlprof.collect.process.stacks
 from ddlprof.collect.process.frames import (
@@ -33,7 +34,7 @@ from ddlprof.collect.process.frames import (
     stack_of_thread,
 )
 from ddlprof.collect.process.stacks import CodeLocator, StackSampler
-from ddlprof.model.source_locations import LOOP, MODULE, SourceLocation
+from ddlprof.model.source_locations import LOOP, MAKES_GROUPS, MODULE, SourceLocation
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 
@@ -284,6 +285,17 @@ def test_saving_is_told_by_the_names_of_functions(library: ModuleType) -> None:
     trainer.write = library.Trainer(None, watcher.look)._save_checkpoint
     trainer.fit()
     assert [place and place.what for place in watcher.seen] == ["checkpoint", "checkpoint"]
+
+
+def test_making_a_process_group_is_told_by_torchs_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = Watcher()
+    inner: dict[str, Any] = {"look": watcher.look, "__name__": distributed_c10d.__name__}
+    exec(compile("def waits(*_, **__): look()", distributed_c10d.__file__, "exec"), inner)
+    monkeypatch.setattr(distributed_c10d, "_new_group_with_tag", inner["waits"])
+    torch.distributed.new_group([0])
+    (place,) = watcher.seen
+    assert place is not None
+    assert place.what == MAKES_GROUPS
 
 
 def test_a_zip_application(tmp_path: Path) -> None:

@@ -267,9 +267,7 @@ class StepAssembler(OpenStep):
             self.parts.cannot_tell()
         self._in_backward = True
         self._stepped_in_backward = False
-        if not self._forwards_since_backward:
-            self._sums.forward_samples += self._passes.of_later_forward()
-        self._passes.backward()
+        self._passes.backward(later=not self._forwards_since_backward)
         if self._in_update is not None:
             self._in_update += 1
 
@@ -349,6 +347,7 @@ class StepAssembler(OpenStep):
 
     def _end_passes(self) -> None:
         """Called when an optimizer has stepped: passes of two optimizers (of a GAN) do not accumulate gradients."""
+        self._sums.forward_samples += self._passes.of_later_forwards()
         self._sums.microbatches = max(self._sums.microbatches, self._passes.end())
 
     def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:

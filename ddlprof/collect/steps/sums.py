@@ -123,6 +123,8 @@ class Passes:
     later_forwards: int = 0
     """Forwards after the first one since a backward, whose own backwards may follow, as in a stage of a pipeline."""
     later_samples: int = 0
+    later_backwards: int = 0
+    """Backwards that no forward came before since the last one."""
 
     def forward(self, samples: int, first: bool) -> None:
         """A forward begins. `first`: whether it is the first one since the last backward."""
@@ -132,16 +134,14 @@ class Passes:
             self.later_forwards += 1
             self.later_samples += samples
 
-    def of_later_forward(self) -> int:
-        """The samples of an earlier forward, for a backward that no forward of its own came before; 0 if of none."""
-        if not self.later_forwards:
-            return 0
-        samples = self.later_samples // self.later_forwards
-        self.later_forwards, self.later_samples = self.later_forwards - 1, self.later_samples - samples
-        return samples
+    def of_later_forwards(self) -> int:
+        """The samples of forwards that had backwards of their own later on; none where there are more forwards, such as
+        those of a trunk and its heads: backwards are then of several losses of the same samples."""
+        return self.later_samples if self.later_backwards == self.later_forwards else 0
 
-    def backward(self) -> None:
-        """Another pass begins."""
+    def backward(self, later: bool) -> None:
+        """Another pass begins. `later`: no forward came before it since the last one."""
+        self.later_backwards += later
         self.total += 1
         part_of_batch = self.batch_samples is None or 0 < self.forward_samples < self.batch_samples
         self.count += self.unused > 0 or part_of_batch or not self.count
@@ -150,7 +150,7 @@ class Passes:
     def end(self) -> int:
         """Returns the number of passes that led to the update just made, and begins anew."""
         count, self.count, self.unused = self.count, 0, 0
-        self.later_forwards = self.later_samples = 0
+        self.later_forwards = self.later_samples = self.later_backwards = 0
         return count
 
 

@@ -293,6 +293,15 @@ def test_samples_of_two_backwards_through_one_forward(thread: Thread) -> None:
     assert [row.samples for row in thread.rows] == [4, 4]
 
 
+def test_samples_of_a_trunk_with_heads_whose_losses_have_a_backward_each(thread: Thread) -> None:
+    for _ in range(4):  # a trunk and three heads
+        thread.forward(20)
+    for _ in range(3):
+        thread.backward(30)
+    thread.update(10)
+    assert [row.samples for row in thread.rows] == [4]
+
+
 def evaluate(thread: Thread, batches: int, loader: int = 1) -> None:
     thread.iterate(5, loader)
     for _ in range(batches):

@@ -27,6 +27,7 @@ OTHERS = frozenset(
         "_NumpyIterator.__next__",  # of TensorFlow
         "_ub_communicators",  # of Transformer Engine
         "_RealGetContents",  # of zipfile
+        "_terminate_pool",  # of multiprocessing
         "_gib",  # of our columns
         "_core.c",  # our own core
         "_frozen_importlib",  # of Python

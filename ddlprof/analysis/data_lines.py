@@ -58,10 +58,17 @@ class DataLines:
         inner, outer = (next((each for each in found.shares if each.sure), None) for found in (self.inner, self.outer))
         if inner is not None and inner.place.what in _EASILY_SEEN:
             known = (each for each in self.inner.shares if each.sure and each.place.what in _BY_ITSELF)
-            if told := next(known, None):
+            if told := next(known, None) or self._chain(inner):
                 return told
         function = (self._before_tensor(inner) or self._function_around(inner)) if inner is not None else None
         return function or inner or outer or _function(self.inner)
+
+    def _chain(self, line: SourceShare) -> SourceShare | None:
+        """The chain of data sets that was seen beside code that takes single samples, which then takes them of it."""
+        chain = next((each for each in self.inner.shares if each.place.what == in_data(NESTED)), None)
+        if chain is None or line.place.what != in_data(PER_SAMPLE) or chain.share < _SEEN_SHARE * line.share:
+            return None
+        return replace(chain, sure=True) if round(chain.share * self.inner.samples) >= _SEEN else None
 
     def _before_tensor(self, line: SourceShare) -> SourceShare | None:
         """The lines from the one whose work is known up to the tensor that is made of it, together: looks do not tell

@@ -56,6 +56,7 @@ def test_first_batches_are_told_apart(tmp_path: Path) -> None:
         ({OPEN: 10, ITEM: 10, SourceLocation("c.py:1 f", "data"): 10}, None, 0),
         ({OPEN: 9, CALLER: 9}, None, 0),
         ({JOINING: 26, CHAIN: 24}, CHAIN, 0.48),
+        ({JOINING: 10, CHAIN: 8}, CHAIN, 8 / 18),  # too few looks for a third, but single samples are of the chain
         ({JOINING: 45, CHAIN: 5}, JOINING, 0.9),
         ({DECODE: 110, CHAIN: 90}, DECODE, 0.55),
         ({ITEM: 26, LOCK: 24}, LOCK, 0.48),

@@ -223,16 +223,18 @@ def _line_of_passes(facts: Facts, title: str, what: str, wider: bool = False) ->
 def _lines_of_passes(facts: Facts, title: str, what: str) -> Issue | None:
     """Finds all such lines together, told at the one with most of it."""
     samples = facts.computing.samples
-    places = [(part, each.place.text) for each in facts.computing.shares if (part := _part_of_line(each, what))]
+    parts = ((_part_of_line(each, what, samples), each.place.text) for each in facts.computing.shares)
+    places = [(part, text) for part, text in parts if part]
     share = sum(part for part, _ in places)
     line = SourceShare(SourceLocation(max(places)[1], what), share, sure=False) if places else None
     return _at_line_of_passes(facts, title, line, lowest_share(share * samples, samples))
 
 
-def _part_of_line(line: SourceShare, what: str) -> float:
+def _part_of_line(line: SourceShare, what: str, samples: int) -> float:
     """The part of a line that is of this kind; a module that a line calls to derive it is there for nothing else."""
-    derives = what in (source_locations.DERIVES, source_locations.DERIVES_EACH) and line.place.what == what
-    return line.of(what) + (line.of(source_locations.MODULE) if derives else 0.0)
+    part, module = line.of(what), line.of(source_locations.MODULE)
+    derives = what in (source_locations.DERIVES, source_locations.DERIVES_EACH)
+    return part + module if derives and round(part * samples) >= _SEEN else part
 
 
 def _at_line_of_passes(facts: Facts, title: str, line: SourceShare | None, least: float) -> Issue | None:
@@ -378,6 +380,8 @@ def _part_of_job(facts: Facts, part: str, title: str, action: str) -> Issue | No
     return Issue(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
 
 
+_SEEN = 2
+"""So many looks at a kind of work on a line are no chance."""
 _LINE = (
     f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line (else in a function, else from a line of the training loop) "
     "with a third of the stack samples of `other` for certain"

@@ -26,10 +26,10 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
-def called(what: str) -> SourceShare:
-    """A line like this, most of it in a module that it calls."""
+def called(what: str, told: str | None = None) -> SourceShare:
+    """A line like this, most of it in a module that it calls; `told`: what it is told as, if not so."""
     kinds = {source_locations.MODULE: 0.25, what: 0.1}
-    return SourceShare(SourceLocation("train.py:9 penalty", what), 0.35, False, kinds)
+    return SourceShare(SourceLocation("train.py:9 penalty", told or what), 0.35, False, kinds)
 
 
 def labelled(rows: int = 384, ignored: float = 0.9, columns: int = 2500) -> dict[str, Any]:
@@ -109,7 +109,8 @@ SPEAKS: dict[str, list[Facts]] = {
                       for share in (0.5, 0.4)),
                     facts(HOOKED, device="cpu", computing=Sources(40, [  # beside a line that takes as long
                         *line("", 0.5, sure=False).shares, *line(source_locations.DERIVES, 0.4, sure=False).shares])),
-                    facts(HOOKED, device="cpu", computing=Sources(40, [called(source_locations.DERIVES)])),
+                    *(facts(HOOKED, device="cpu", computing=Sources(40, [called(source_locations.DERIVES, told)]))
+                      for told in (None, source_locations.MODULE)),
                     facts(HOOKED, device="cpu", computing=Sources(40, [  # on several lines
                         *line("", 0.5, sure=False).shares,
                         *2 * line(source_locations.ONE_HOT, 0.2, sure=False).shares]))],

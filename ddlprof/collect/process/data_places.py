@@ -177,7 +177,7 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
     for what, known in _CALLS.items():
         if names & known:
             return what
-    if _starts_processes(called):
+    if starts_processes(called):
         return PROGRAMS
     if called and called[-1].module == "multiprocessing.synchronize":  # `with lock:`, and no queue that takes its own
         return TURNS
@@ -199,17 +199,17 @@ def work_of_data(places: Places, called: list[StackFrame], line: StackFrame | No
 
 def _starts_workers(inside: list[StackFrame], users: list[int]) -> bool:
     """Whether processes are started by a loader, or by no line of the user's: further in may be one that pickles."""
-    start = next((number for number, frame in enumerate(inside) if _starts_processes([frame])), None)
+    start = next((number for number, frame in enumerate(inside) if starts_processes([frame])), None)
     if start is None:
         return False
     user = next((number for number in users if number > start), None)
     return user is None or any(frame.module.startswith(_LOADER) for frame in inside[start:user])
 
 
-def _starts_processes(called: list[StackFrame]) -> bool:
-    """Whether these frames start processes of multiprocessing, or end those of a pool."""
+def starts_processes(called: list[StackFrame]) -> bool:
+    """Whether these frames start processes of multiprocessing, make a pool of them, or end one."""
     return any(
-        frame.module.startswith("multiprocessing") and frame.code.co_name in ("start", "_terminate_pool")
+        frame.module.startswith("multiprocessing") and frame.code.co_name in ("start", "Pool", "_terminate_pool")
         for frame in called
     )
 

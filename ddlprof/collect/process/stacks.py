@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddlprof.collect.process.calls import called_name, is_given
-from ddlprof.collect.process.data_places import data_places, names_called, work_of_data
+from ddlprof.collect.process.data_places import data_places, names_called, starts_processes, work_of_data
 from ddlprof.collect.process.frames import (
     INSTALLED,
     INTERPRETER,
@@ -335,6 +335,8 @@ class CodeLocator:
         """What the innermost frames do; the last of them is the one to report."""
         if any(frame.code.co_name.lstrip("_") in SAVING for frame in frames):
             return CHECKPOINT
+        if starts_processes(frames[:-1]):
+            return ""  # which `work_of_data` tells; a fork calls what `logging` has registered for it
         found = ""
         for frame in frames[:-1]:
             module, name = frame.module, frame.code.co_name

@@ -159,7 +159,7 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
      ("copy", "copy", "data"), ("filelock._api", "acquire", "data locks"),
      ("multiprocessing.synchronize", "__enter__", "data turns"), ("subprocess", "communicate", "data programs"),
      ("multiprocessing.process", "start", "data programs"),
-     ("multiprocessing.pool", "_terminate_pool", "data programs"),
+     ("multiprocessing.pool", "_terminate_pool", "data programs"), ("multiprocessing.context", "Pool", "data programs"),
      ("random", "sample", "data draws"), ("random", "randint", "data"),
      ("torch.distributions.normal", "sample", "data"), ("threading", "acquire", "data")],
 )  # fmt: skip

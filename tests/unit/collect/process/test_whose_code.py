@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import multiprocessing.process
 import os
 import sys
 import sysconfig
@@ -34,7 +35,7 @@ from ddlprof.collect.process.frames import (
     stack_of_thread,
 )
 from ddlprof.collect.process.stacks import CodeLocator, StackSampler
-from ddlprof.model.source_locations import LOOP, MAKES_GROUPS, MODULE, SourceLocation
+from ddlprof.model.source_locations import LOGGING, LOOP, MAKES_GROUPS, MODULE, PROGRAMS, SourceLocation
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 
@@ -296,6 +297,18 @@ def test_making_a_process_group_is_told_by_torchs_function(monkeypatch: pytest.M
     (place,) = watcher.seen
     assert place is not None
     assert place.what == MAKES_GROUPS
+
+
+def test_a_fork_is_no_logging() -> None:
+    """`logging` has functions that a fork calls, in which its lock is let go, so that looks fall there."""
+    watcher = Watcher()
+    inner: dict[str, Any] = {"look": watcher.look, "__name__": "logging"}
+    exec(compile("def _releaseLock(): look()", logging.__file__, "exec"), inner)
+    outer: dict[str, Any] = {"fork": inner["_releaseLock"], "__name__": "multiprocessing.process"}
+    exec(compile("def start(): fork()", multiprocessing.process.__file__, "exec"), outer)
+    outer["start"]()
+    inner["_releaseLock"]()
+    assert [place and place.what for place in watcher.seen] == [PROGRAMS, LOGGING]
 
 
 def test_a_zip_application(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, function_of, number_of, sources_of
-from ddlprof.analysis.thresholds import LINE_SHARE
+from ddlprof.analysis.thresholds import LINE_SHARE, SEEN_SAMPLES
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
 
 
-_SEEN = 2
-"""So many looks at a line before the tensor of a sample are no chance. They do not tell how long it takes: where the
-tensor lets the interpreter's lock go, looks on a busy machine get in a hundred times as easily."""
 _SEEN_SHARE = 0.25
-"""The part of the tensor's share that such a line has at least, so that it may well have most of both."""
+"""The part that a line before the tensor of a sample has at least of the tensor's share, so that it may well have most
+of both: where the tensor lets the interpreter's lock go, looks on a busy machine get in a hundred times as easily."""
 
 
 _UNKNOWN = (in_data(""), in_data(TENSOR))
@@ -68,7 +66,7 @@ class DataLines:
         chain = next((each for each in self.inner.shares if each.place.what == in_data(NESTED)), None)
         if chain is None or line.place.what != in_data(PER_SAMPLE) or chain.share < _SEEN_SHARE * line.share:
             return None
-        return replace(chain, sure=True) if round(chain.share * self.inner.samples) >= _SEEN else None
+        return replace(chain, sure=True) if round(chain.share * self.inner.samples) >= SEEN_SAMPLES else None
 
     def _before_tensor(self, line: SourceShare) -> SourceShare | None:
         """The lines from the one whose work is known up to the tensor that is made of it, together: looks do not tell
@@ -81,7 +79,7 @@ class DataLines:
         lines = {at: each for each in alike if (at := number_of(each.place.text)) is not None and at <= number}
         known = {at: each for at, each in lines.items() if at < number and each.place.what not in apart}
         first = max(known, key=lambda at: known[at].share, default=None)
-        if first is None or round(known[first].share * self.inner.samples) < _SEEN:
+        if first is None or round(known[first].share * self.inner.samples) < SEEN_SAMPLES:
             return None
         unknown = [each.share for at, each in lines.items() if at < number and at not in known]
         if known[first].share < max([*unknown, _SEEN_SHARE * line.share]):

@@ -83,12 +83,8 @@ def hang_of(run: RunData) -> Hang | None:
 
 def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size: int) -> Hang | None:
     """The reason, or None where no rank stands still. `ended`: the status of ranks that wrote a last line."""
-    known, resumed = {}, []
-    for state in states:
-        if state.resumed:
-            resumed.append(state)
-        else:
-            known[state.rank] = state
+    states = list(states)
+    known, resumed = {each.rank: each for each in states if not each.resumed}, [each for each in states if each.resumed]
     if not any(state.stands or state.status != TRAINS for state in known.values()):
         return None
     numbers = sorted({*range(min(world_size, _MOST_RANKS)), *known})

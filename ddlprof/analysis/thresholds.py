@@ -88,6 +88,7 @@ FEW_SAMPLES = 4  # from there on, twice the batch is a question of how it learns
 EVALUATED_FEWER = 4  # as many times the samples of a forward as an evaluation takes: its batches were not chosen
 MICRO_BATCHES = 4  # fewer backward passes may be those of a generator and its critic
 LOOPED_NODES = 200  # in a graph: with fewer, no loop of small operators is worth a word
+SEEN_SAMPLES = 2  # looks at a kind of work that are no chance; they do not tell how long it takes
 LOOP_SAMPLES = 3  # the graph proves that there is a loop: the samples need only tell which one it is
 LOOP_OF_LOOPS_SHARE = 2 / 3  # of the samples in loops: then no other one is half as large
 NODES_OF_A_LAYER = 25  # of the graph: layers of any kind have 3 to 15, one called again and again has many times that

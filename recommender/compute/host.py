@@ -14,6 +14,7 @@ import numpy as np
 from ddlprof.base.units import significant
 from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.instance_catalog.processors import single_thread_speed
+from ddlprof.model.operators import CAST
 from ddlprof.recommender.compute.kernel_time import Array, OperatorTable
 from ddlprof.recommender.compute.operator_coefficients import HostCoefficients
 from ddlprof.recommender.workload import Measurement
@@ -22,7 +23,6 @@ TYPICAL_LAUNCH_US = 30.0
 """From one small operator to the next in forward: twice the 15 us of a fast host. With these, forward passes in Kineto
 traces of TraceLens take 1.1 to 2.7 times what is expected (H100, B200, MI300X; without the profiler's own time), and
 LoRA of Qwen-1.8B on 256 tokens, which waits for its host, 2.1 times (A100)."""
-_CAST = "_to_copy"
 _TYPICAL_SPEED = 3.5
 """What those hosts are taken for, as in `single_thread_speed`: between Cascade Lake and Sapphire Rapids."""
 _PROBED_US = 10.0
@@ -130,7 +130,7 @@ def dispatch_seconds(
     seconds = np.array([by_phase.get(str(phase), fitted.forward_s) for phase in table.phase.tolist()])
     seconds = seconds * (launch_us * 1e-6 / fitted.forward_s) * (fitted.compiled if compiled else 1.0)
     each = np.where(table.launches > 0, np.maximum(1.0, table.launches / 2), 1 / 3)
-    casts = np.isin(table.names, _CAST) & (table.launches > 0)
+    casts = np.isin(table.names, CAST) & (table.launches > 0)
     each = np.where(casts, table.launches / 2, each)
     dispatch_s: Array = each * table.count * seconds
     if again is None or compiled:  # one graph launches all of backward

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
+from ddlprof.model.operators import CAST, Operator, StepMemory, StepOperators, highest
 from ddlprof.recommender.errors import PredictionError
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16", "fp8")
@@ -38,8 +38,6 @@ _IN_FP32 = (
 )  # fmt: skip
 """What torch's autocast computes in fp32 on CUDA, besides normalisation and softmax:
 https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32 (November 2026)."""
-_CAST = "_to_copy"
-"""The name of a cast in torch."""
 _FP8_CAST = "_to_float8"
 """The name that casts from half precision to fp8 have here."""
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
@@ -189,7 +187,7 @@ def _to_fp32(step: StepOperators, before: str) -> StepOperators:
     autocast = _kind(before) != "pure"
     operators = []
     for operator in step.operators:
-        cast = operator.name == _FP8_CAST or (operator.name == _CAST and operator.dtype in BYTES)
+        cast = operator.name == _FP8_CAST or (operator.name == CAST and operator.dtype in BYTES)
         if autocast and (operator.name == _UNSCALE or cast):
             continue
         if operator.dtype == "fp8":
@@ -280,7 +278,7 @@ def _cast_like(operator: Operator, elements: int, element_bytes: float, times: i
     grows = operator.grows is not None
     moved = element_bytes * elements
     return Operator(
-        kind="copy", phase=operator.phase, name=_CAST, dtype="fp32", shape=(elements,), flops=0.0, bytes=moved,
+        kind="copy", phase=operator.phase, name=CAST, dtype="fp32", shape=(elements,), flops=0.0, bytes=moved,
         launches=1.0, count=operator.count * times, grows=0 if grows else None, fixed_bytes=0.0 if grows else moved,
         fused_bytes=0.0, fused_launches=0.0,
     )  # fmt: skip

@@ -79,8 +79,8 @@ def alignment(facts: Facts) -> Issue | None:
         if each.phase != "optimizer":
             found = unaligned_sizes(each)
             sizes.update(found)
-            slow += UNALIGNED_SLOWER * cost(facts, each) * bool(found)
-            others += cost(facts, each) * (not found)
+            takes = cost(facts, each)
+            slow, others = slow + UNALIGNED_SLOWER * takes * bool(found), others + takes * (not found)
     gain = passes_s(facts) * slow / (slow + others) * (1 - 1 / UNALIGNED_SLOWER) if slow else 0.0
     if gain < LINE_OF_STEP_SHARE * step:
         return None

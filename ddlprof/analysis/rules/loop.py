@@ -23,6 +23,7 @@ from ddlprof.analysis.thresholds import (
     LINE_SAMPLES,
     LINE_SHARE,
     NEW_OPTIMIZERS_SHARE,
+    SEEN_SAMPLES,
     WARN_SHARE,
 )
 from ddlprof.analysis.uncertainty import lowest_share
@@ -234,7 +235,7 @@ def _part_of_line(line: SourceShare, what: str, samples: int) -> float:
     """The part of a line that is of this kind; a module that a line calls to derive it is there for nothing else."""
     part, module = line.of(what), line.of(source_locations.MODULE)
     derives = what in (source_locations.DERIVES, source_locations.DERIVES_EACH)
-    return part + module if derives and round(part * samples) >= _SEEN else part
+    return part + module if derives and round(part * samples) >= SEEN_SAMPLES else part
 
 
 def _at_line_of_passes(facts: Facts, title: str, line: SourceShare | None, least: float) -> Issue | None:
@@ -380,8 +381,6 @@ def _part_of_job(facts: Facts, part: str, title: str, action: str) -> Issue | No
     return Issue(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
 
 
-_SEEN = 2
-"""So many looks at a kind of work on a line are no chance."""
 _LINE = (
     f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line (else in a function, else from a line of the training loop) "
     "with a third of the stack samples of `other` for certain"

@@ -140,11 +140,9 @@ def long_history(facts: Facts) -> Issue | None:
     """Finds updates that go through a long history of gradients, as those of LBFGS do."""
     step, update = facts.mean_s("step"), facts.mean_s("compute_optimizer")
     history, passes = facts.training.optimizer_history or 0, facts.training.passes_in_update or 1
-    iterations = passes * facts.steady_steps
+    iterations = max(1, passes * facts.steady_steps)
     most = min(history, iterations)
-    kept = most - most * most / max(
-        1, 2 * iterations
-    )  # on average: each iteration keeps one more, until there are most
+    kept = most - most * most / (2 * iterations)  # on average: each iteration keeps one more, until there are most
     if not step or not update or kept <= 2 * ENOUGH_HISTORY:
         return None
     gain = update * (kept - ENOUGH_HISTORY) / (kept + _BESIDE_HISTORY)
@@ -194,7 +192,7 @@ def weight_penalty(facts: Facts) -> Issue | None:
     for each in facts.operators:
         if each.phase != "optimizer":
             whole += cost(facts, each)
-            own += each.count * each.bytes * (_is_of_weights(each) and each.shape[0] in sizes)
+            own += cost(facts, each) * (_is_of_weights(each) and each.shape[0] in sizes)
     gain = passes_s(facts) * own / whole
     if gain < WARN_SHARE * step:
         return None
@@ -207,10 +205,8 @@ def weight_penalty(facts: Facts) -> Issue | None:
         action = f"if these are squares, weight_decay of {name} in place of the term, twice what each square is "
         action += "multiplied by: the same gradients, unless they are clipped, which comes before it"
     else:
-        action = (
-            "if these are squares, torch._foreach_add_(gradients, weights, alpha=2 * factor) in place of the term, "
-        )
-        action += "right after backward under torch.no_grad(): the same gradients; so has weight_decay of "
+        action = "if these are squares, torch._foreach_add_(gradients, weights, alpha=2 * factor) in place of the "
+        action += "term, right after backward under torch.no_grad(): the same gradients; so has weight_decay of "
         action += f"{', '.join(_SAME_DECAY)}, but not that of AdamW"
     return Issue("a term of the loss goes through the weights", evidence, action, facts.steady_steps, gain / step,
                  gain_s=gain, about="compute")  # fmt: skip

@@ -202,10 +202,7 @@ def build(
     ]
     found = compare(times[0], times[1])
     jobs = [
-        [
-            _job(attempt, run, line, (line.global_batch or 1) if basis == SAMPLE else 1)
-            for attempt, run, line in zip(*side, strict=True)
-        ]
+        [_job(attempt, run, line, work_of_step(line, basis)) for attempt, run, line in zip(*side, strict=True)]
         for side in zip(attempts, times, lines, strict=True)
     ]
     copies = [list(map(_copies, *side)) for side in zip((a, b), attempts, strict=True)]
@@ -267,10 +264,15 @@ def _copies(run: Analysed, attempt: Attempt) -> int:
     return (workers or 1) * (run.report.world_size if "same_samples" in found else 1)
 
 
-def _job(attempt: Attempt, times: RunTimes, run: RunLine, samples: int) -> JobTimes | None:
+def work_of_step(run: RunLine, basis: str) -> int:
+    """What a step counts for as work: its samples, or one step."""
+    return (run.global_batch or 1) if basis == SAMPLE else 1
+
+
+def _job(attempt: Attempt, times: RunTimes, run: RunLine, of_step: int) -> JobTimes | None:
     """The times of a job; its work is what its ranks did in the mean where one has more batches than the others."""
     job = job_times(job_time(attempt), times, evaluations_ns(attempt))
-    return job and replace(job, work=run.mean_steps * samples)
+    return job and replace(job, work=run.mean_steps * of_step)
 
 
 def _once(job: JobTimes | None, copies: int) -> JobTimes | None:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from ddlprof.analysis.shifts import FASTER, SLOWER
 from ddlprof.base.units import Scale, tenths_of_percent
-from ddlprof.report.compare.data import SAMPLE, ComparisonData, JobLine, RowLine, RunLine
+from ddlprof.report.compare.data import SAMPLE, ComparisonData, JobLine, RowLine, work_of_step
 from ddlprof.report.compare.figures import change, interval_of, signed
 from ddlprof.report.run.text import NAMES
 
@@ -108,13 +108,9 @@ def notes(data: ComparisonData) -> Iterator[str]:
 def _other_steps(data: ComparisonData) -> Iterator[str]:
     """Which side makes more steps than its work is: ranks of other lengths, or the same work several times."""
     unit = _unit(data)
-
-    def done_by(run: RunLine, steps: float) -> float:
-        return steps * ((run.global_batch or 1) if data.basis == SAMPLE else 1)
-
     for letter, side, done in zip("AB", (data.a, data.b), data.job.done if data.job else (), strict=False):
-        most = fmean(done_by(run, run.steps) for run in side.runs)
-        mean = fmean(done_by(run, run.mean_steps) for run in side.runs)
+        most = fmean(run.steps * work_of_step(run, data.basis) for run in side.runs)
+        mean = fmean(run.mean_steps * work_of_step(run, data.basis) for run in side.runs)
         if most >= _UNEVEN * mean:
             yield f"a rank of {letter} makes {most:,.0f} {unit}: the work of {letter} is the mean of all, {mean:,.0f}"
         if done and mean >= 1.5 * done:
